@@ -1,0 +1,30 @@
+# Everything a newcomer needs, on a machine that has only Python (3.11+, with venv).
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: demo test install lint bench clean
+
+demo: install          ## filter a noisy, irregular signal with each layer; print errors, save a picture
+	$(BIN)/python examples/demo.py
+
+test: install          ## all tests
+	$(BIN)/python -m pytest
+
+install: $(INSTALLED)  ## make .venv with the pinned dependencies; does nothing when that is done
+
+lint: install          ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install         ## speed, one thread, CPU time: tables on the screen and JSON in build/bench
+	$(BIN)/python benchmarks/layers.py
+
+clean:                 ## back to a fresh clone
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@

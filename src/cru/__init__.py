@@ -1,0 +1,34 @@
+"""Continuous Recurrent Units: Kalman filtering for irregular time series in PyTorch.
+
+The names below are imported when they are first used, so that ``import cru`` and ``cru --help`` stay quick.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CRU": "cru.layers",
+    "FastCRU": "cru.layers",
+    "RKN": "cru.layers",
+    "Belief": "cru.functional",
+    "FilterResult": "cru.functional",
+    "Gain": "cru.functional",
+    "data": "",
+    "functional": "",
+    "layers": "",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cru' has no attribute {name!r}")
+    home = _HOME[name]
+    return getattr(import_module(home), name) if home else import_module(f"cru.{name}")
+
+
+def __dir__() -> list[str]:
+    return __all__
