@@ -1,0 +1,52 @@
+"""Pure maths on tensors: beliefs, the update, three predict steps, and the filter over a sequence."""
+
+from cru.functional.belief import Belief, Bounds, FilterResult, Gain, bounds, covariance, factorised, hold
+from cru.functional.discrete import predict_discrete, predict_discrete_reference
+from cru.functional.eigen import phi1, predict_eigen, predict_eigen_reference
+from cru.functional.expm import discretise, doublings, predict_expm, predict_expm_reference
+from cru.functional.gaps import gaps, padding
+from cru.functional.positive import Positive, positive
+from cru.functional.sequence import filter_sequence, filter_sequence_reference
+from cru.functional.transition import (
+    Coefficients,
+    DiscreteTransition,
+    EigenTransition,
+    ExpmTransition,
+    Transition,
+)
+from cru.functional.update import MIN_VARIANCE, gain, update, update_reference
+
+__all__ = [
+    "MIN_VARIANCE",
+    "Belief",
+    "Bounds",
+    "Coefficients",
+    "DiscreteTransition",
+    "EigenTransition",
+    "ExpmTransition",
+    "FilterResult",
+    "Gain",
+    "Positive",
+    "Transition",
+    "bounds",
+    "covariance",
+    "discretise",
+    "doublings",
+    "factorised",
+    "filter_sequence",
+    "filter_sequence_reference",
+    "gain",
+    "gaps",
+    "hold",
+    "padding",
+    "phi1",
+    "positive",
+    "predict_discrete",
+    "predict_discrete_reference",
+    "predict_eigen",
+    "predict_eigen_reference",
+    "predict_expm",
+    "predict_expm_reference",
+    "update",
+    "update_reference",
+]

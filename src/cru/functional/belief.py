@@ -1,0 +1,118 @@
+"""The latent Gaussian that every filter of the library carries, and the bounds that keep it finite."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Belief(NamedTuple):
+    """A Gaussian over the latent state z = (upper part, lower part), of size M = 2 D, at a time.
+
+    The covariance is factorised as in appendix B: only the diagonals of its four D × D blocks are kept,
+
+        Σ = [[diag(upper), diag(side)], [diag(side), diag(lower)]].
+    """
+
+    mean: Float[Tensor, "*batch state"]
+    upper: Float[Tensor, "*batch obs"]
+    lower: Float[Tensor, "*batch obs"]
+    side: Float[Tensor, "*batch obs"]
+    time: Tensor | None = None
+
+    def at(self, step: int) -> "Belief":
+        """The belief at one step of a belief over (batch, time)."""
+        return Belief(*(None if field is None else field[:, step] for field in self))  # type: ignore[arg-type]
+
+    def detach(self) -> "Belief":
+        """The same numbers, cut from the graph: for truncated back-propagation and for streams."""
+        return Belief(*(None if field is None else field.detach() for field in self))  # type: ignore[arg-type]
+
+
+class Gain(NamedTuple):
+    """The Kalman gain as the two diagonals of appendix B: how much the update trusts the observation."""
+
+    upper: Float[Tensor, "*batch obs"]
+    lower: Float[Tensor, "*batch obs"]
+
+
+class FilterResult(NamedTuple):
+    """What the bare filter returns: beliefs before and after each update, over (batch, time), and the gain."""
+
+    prior: Belief
+    posterior: Belief
+    gain: Gain
+
+
+class Bounds(NamedTuple):
+    """Where a belief is held instead of overflowing. See `docs/layers.md`, "Never a NaN"."""
+
+    mean: float
+    variance: float
+    transition: float
+    gradient: float
+
+
+_BOUNDS = {
+    torch.float32: Bounds(mean=1e18, variance=1e15, transition=1e8, gradient=1e15),
+    torch.float64: Bounds(mean=1e150, variance=1e130, transition=1e70, gradient=1e100),
+}
+
+
+def bounds(dtype: torch.dtype) -> Bounds:
+    """The bounds of a floating type.
+
+    They are as large as they can be while Φ Σ Φᵀ, the largest product of a step, stays finite for M up to 1 000.
+    """
+    return _BOUNDS[dtype]
+
+
+class _Held(torch.autograd.Function):
+    """Clamp both ways: the value going forward, the gradient (NaN becomes 0) going backward."""
+
+    @staticmethod
+    def forward(ctx, value, low, high):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward((value >= low) & (value <= high))
+        return value.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        (inside,) = ctx.saved_tensors
+        limit = bounds(grad.dtype).gradient
+        return torch.where(inside, grad, 0.0).nan_to_num(0.0, limit, -limit).clamp(-limit, limit), None, None
+
+
+def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
+    """``value`` within [low, high]; gradients are finite, and zero where the bound holds."""
+    return _Held.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def hold(belief: Belief) -> Belief:
+    """The nearest representable belief: finite, variances not negative, every 2×2 block positive semi-definite.
+
+    Rounding alone can make side² exceed upper · lower when the two parts are fully correlated, so |side| is held at
+    sqrt(upper · lower), less a few units in the last place.
+    """
+    bound = bounds(belief.mean.dtype)
+    mean = held(belief.mean, -bound.mean, bound.mean)
+    upper, lower = held(belief.upper, 0.0, bound.variance), held(belief.lower, 0.0, bound.variance)
+    limit = (upper.detach().sqrt() * lower.detach().sqrt()) * (1 - 8 * torch.finfo(upper.dtype).eps)
+    side = held(belief.side, -bound.variance, bound.variance).clamp(-limit, limit)
+    return Belief(mean, upper, lower, side, belief.time)
+
+
+def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:
+    """The M×M covariance that the three vectors stand for."""
+    upper, lower, side = (torch.diag_embed(v) for v in (belief.upper, belief.lower, belief.side))
+    return torch.cat([torch.cat([upper, side], -1), torch.cat([side, lower], -1)], -2)
+
+
+def factorised(
+    mean: Float[Tensor, "*batch state"], cov: Float[Tensor, "*batch state state"], time: Tensor | None = None
+) -> Belief:
+    """Keep the diagonals of the four blocks of an M×M covariance, drop the rest (appendix B)."""
+    obs = mean.shape[-1] // 2
+    diagonal = cov.diagonal(dim1=-2, dim2=-1)
+    side = cov[..., :obs, obs:].diagonal(dim1=-2, dim2=-1)
+    return Belief(mean, diagonal[..., :obs], diagonal[..., obs:], side, time)

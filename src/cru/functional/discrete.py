@@ -1,0 +1,24 @@
+"""The predict step of the RKN: one discrete transition a step, whatever the gap (Becker et al. 2019)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold
+from cru.functional.expm import transported
+
+
+def predict_discrete(belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]) -> Belief:
+    """μ⁻ = A μ⁺, Σ⁻ = A Σ⁺ Aᵀ + diag(q), of which three diagonals are kept. Twin: `predict_discrete_reference`."""
+    limit = bounds(A.dtype).transition
+    upper, lower = noise.chunk(2)
+    added = Belief(belief.mean, upper, lower, torch.zeros_like(upper))
+    return hold(transported(belief, held(A, -limit, limit), added))
+
+
+def predict_discrete_reference(
+    belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]
+) -> Belief:
+    """The same with the whole covariance."""
+    mean = (A @ belief.mean.unsqueeze(-1)).squeeze(-1)
+    return factorised(mean, A @ covariance(belief) @ A.mT + torch.diag(noise), belief.time)

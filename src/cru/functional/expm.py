@@ -1,0 +1,145 @@
+"""The predict step of the CRU: matrix exponential and noise integral of a linear SDE, in closed form (appendix A.2).
+
+    dz = A z dt + dβ,  cov(dβ) = diag(q) dt
+    Φ = exp(A Δ),   Q = ∫₀^Δ exp(A s) diag(q) exp(A s)ᵀ ds
+    μ⁻ = Φ μ⁺,      Σ⁻ = Φ Σ⁺ Φᵀ + Q
+
+The paper takes both from the exponential of a 2M × 2M block. Here they come from M × M matrices alone: on a step
+h = Δ / 2^s short enough for a Taylor series, Φ(σh) is a polynomial in σ whose integral with itself is exact under
+Gauss-Lobatto quadrature of sufficient degree; then (Φ, Q) ← (Φ Φ, Q + Φ Q Φᵀ) doubles the step s times.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold
+
+MAX_DOUBLINGS = 40
+"""Enough for ‖A Δ‖ up to 1e12; the fixed count of exported graphs, where the data cannot be looked at."""
+
+
+class Series(NamedTuple):
+    """How the short step is taken: Taylor order and quadrature points, for ‖A h‖ <= 1."""
+
+    order: int
+    points: int
+
+
+_SERIES = {torch.float32: Series(10, 6), torch.float64: Series(18, 10)}
+
+
+@cache
+def lobatto(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Nodes and weights of the Gauss-Lobatto rule on [0, 1], both ends included: exact up to degree 2·points - 3."""
+    import numpy as np
+
+    legendre = np.polynomial.Legendre.basis(points - 1)
+    nodes = np.concatenate([[-1.0], np.sort(legendre.deriv().roots().real), [1.0]])
+    weights = 2 / (points * (points - 1) * legendre(nodes) ** 2)
+    return tuple((nodes + 1) / 2), tuple(weights / 2)
+
+
+def spectral_bound(A: Float[Tensor, "*batch state state"]) -> Float[Tensor, "*batch"]:
+    """An upper bound of the spectral norm: the smaller of ‖A‖_F and sqrt(‖A‖_1 ‖A‖_∞)."""
+    size = A.detach().abs()
+    crossed = (size.sum(-1).amax(-1) * size.sum(-2).amax(-1)).sqrt()
+    return torch.minimum(crossed, torch.linalg.matrix_norm(A.detach()))
+
+
+def doublings(bound: Float[Tensor, "..."]) -> int:
+    """How many doublings ‖A Δ‖ <= bound needs. One look at the data; in an exported graph the maximum."""
+    if torch.compiler.is_exporting():
+        return MAX_DOUBLINGS
+    largest = float(bound.max()) if bound.numel() else 0.0
+    return min(max(0, math.ceil(math.log2(max(largest, 1.0)))), MAX_DOUBLINGS)
+
+
+def discretise(
+    A: Float[Tensor, "batch state state"],
+    noise: Float[Tensor, " state"],
+    delta: Float[Tensor, " batch"],
+    count: int,
+) -> tuple[Float[Tensor, "batch state state"], Float[Tensor, "batch state state"]]:
+    """Φ and Q over each series' own gap.
+
+    Every series is doubled as often as its own ‖A Δ‖ asks for, at most ``count`` times (see `doublings`): more would
+    only add rounding. Entries that would overflow are held at the bounds of the floating type.
+    """
+    bound, series = bounds(A.dtype), _SERIES[A.dtype]
+    X = A * delta[:, None, None]
+    levels = spectral_bound(X).clamp_min(1.0).log2().ceil().clamp(0, count)
+    shrink = torch.exp2(-levels)[:, None, None]
+    X, h = X * shrink, delta[:, None, None] * shrink
+
+    terms = [torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A)]
+    for k in range(1, series.order + 1):
+        terms.append(terms[-1] @ X / k)
+    nodes, weights = lobatto(series.points)
+    powers = torch.tensor([[s**k for k in range(len(terms))] for s in nodes], dtype=A.dtype, device=A.device)
+    phis = torch.einsum("pk,kbij->bipj", powers, torch.stack(terms))
+    w = torch.tensor(weights, dtype=A.dtype, device=A.device)
+    Q = h * (phis * (w[:, None] * noise)).flatten(2) @ phis.flatten(2).mT
+    phi = phis[:, :, -1]
+
+    for level in range(count):
+        more = (level < levels)[:, None, None]
+        doubled = held(Q + phi @ Q @ phi.mT, -bound.variance, bound.variance)
+        Q = torch.where(more, doubled, Q)
+        phi = torch.where(more, held(phi @ phi, -bound.transition, bound.transition), phi)
+    return phi, Q
+
+
+def predict_expm(
+    belief: Belief,
+    delta: Float[Tensor, " batch"],
+    A: Float[Tensor, "batch state state"],
+    noise: Float[Tensor, " state"],
+    count: int,
+) -> Belief:
+    """The prior after a gap ``delta``, its covariance cut to three diagonals. Twin: `predict_expm_reference`."""
+    phi, Q = discretise(A, noise, delta, count)
+    return hold(transported(belief, phi, factorised(belief.mean, Q)))
+
+
+def transported(belief: Belief, phi: Float[Tensor, "batch state state"], noise: Belief) -> Belief:
+    """Φ μ and the three diagonals of Φ Σ Φᵀ + Q, without the rest of that matrix.
+
+    ``noise`` holds the three diagonals of Q. With Σ of three diagonals, Σ Φᵀ is elementwise, O(M²).
+    """
+    obs = belief.upper.shape[-1]
+    left, right = phi[..., :obs], phi[..., obs:]
+    upper, lower, side = (v.unsqueeze(-2) for v in (belief.upper, belief.lower, belief.side))
+    weighted = torch.cat([left * upper + right * side, left * side + right * lower], -1)
+    variance = (weighted * phi).sum(-1)
+    return Belief(
+        (phi @ belief.mean.unsqueeze(-1)).squeeze(-1),
+        variance[..., :obs] + noise.upper,
+        variance[..., obs:] + noise.lower,
+        (weighted[:, :obs] * phi[:, obs:]).sum(-1) + noise.side,
+        belief.time,
+    )
+
+
+def predict_expm_reference(
+    belief: Belief,
+    delta: Float[Tensor, " batch"],
+    A: Float[Tensor, "batch state state"],
+    noise: Float[Tensor, " state"],
+) -> Belief:
+    """Appendix A.2 to the letter: exp of the 2M × 2M block, then the whole prior covariance, then its diagonals.
+
+    B = [[A, diag(q)], [0, -Aᵀ]],  exp(B Δ) = [[M₁, M₂], [0, M₃]],  Σ⁻ = exp(AΔ) Σ⁺ exp(AΔ)ᵀ + M₂ exp(AΔ)ᵀ.
+    """
+    M = A.shape[-1]
+    Q = torch.diag(noise).expand_as(A)
+    B = torch.cat([torch.cat([A, Q], -1), torch.cat([torch.zeros_like(A), -A.mT], -1)], -2)
+    gap = delta[:, None, None]
+    M2 = torch.matrix_exp(B * gap)[:, :M, M:]
+    phi = torch.matrix_exp(A * gap)
+    mean = (phi @ belief.mean.unsqueeze(-1)).squeeze(-1)
+    return factorised(mean, phi @ covariance(belief) @ phi.mT + M2 @ phi.mT, belief.time)

@@ -1,0 +1,43 @@
+"""From absolute times to gaps, without losing precision: the difference is taken before any cast."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) -> Float[Tensor, "batch time"]:
+    """The gap before each time, in the layer's unit: (t_i - t_{i-1}) · scale; before the first, from ``start``, or 0.
+
+    ``times`` and ``start`` are (batch, time) and (batch,) of any float or integer type, so unix seconds in float64 and
+    nanoseconds in int64 keep their milliseconds in a float32 layer.
+
+    >>> gaps(torch.tensor([[1_700_000_000_000, 1_700_000_000_001]]), None, 1e-3, torch.float32)
+    tensor([[0.0000, 0.0010]])
+    """
+    before = times[:, :1] if start is None else start[:, None].to(times.dtype)
+    difference = torch.diff(times, dim=1, prepend=before)
+    check_times(times, difference)
+    return difference.to(dtype) * scale
+
+
+def check_times(times: Tensor, difference: Tensor) -> None:
+    """Raise if a time is not finite or lies before the one that it follows."""
+    if torch.compiler.is_compiling():
+        return
+    if times.is_floating_point() and not bool(torch.isfinite(times).all()):
+        series, step = (int(i) for i in (~torch.isfinite(times)).nonzero()[0])
+        found = times[series, step].item()
+        raise ValueError(f"`times` must be finite: series {series} has {found} at step {step}. Drop that time.")
+    if bool((difference < 0).any()):
+        series, step = (int(i) for i in (difference < 0).nonzero()[0])
+        after = times[series, step].item()
+        raise ValueError(
+            f"`times` must not decrease: series {series} goes from {after - difference[series, step].item()} "
+            f"to {after} at step {step}. Sort each series by time."
+        )
+
+
+def padding(delta: Float[Tensor, "batch time"], observed: Bool[Tensor, "batch time"]) -> Bool[Tensor, "batch time"]:
+    """True from where on a series only repeats its time with nothing observed: the tail that fills a ragged batch."""
+    idle = (delta == 0) & ~observed
+    return idle.flip(1).cumprod(1).flip(1).bool()

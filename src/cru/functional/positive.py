@@ -1,0 +1,47 @@
+"""Maps from the real line onto positive numbers, each with its inverse, so that a parameter can start at a value."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Positive(NamedTuple):
+    """A map with its inverse.
+
+    >>> noise = positive("softplus")
+    >>> noise.forward(noise.start(0.1, 3))
+    tensor([0.1000, 0.1000, 0.1000])
+    """
+
+    name: str
+    forward: Callable[[Tensor], Tensor]
+    inverse: Callable[[Tensor], Tensor]
+
+    def start(
+        self, value: float, size: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, " size"]:
+        """The raw values that the map sends to ``value``."""
+        return self.inverse(torch.full((size,), value, device=device, dtype=dtype))
+
+
+_MAPS = {
+    "softplus": Positive("softplus", F.softplus, lambda v: v + torch.log(-torch.expm1(-v))),
+    "exp": Positive("exp", torch.exp, torch.log),
+    "elu+1": Positive("elu+1", lambda v: F.elu(v) + 1, lambda v: torch.where(v < 1, torch.log(v), v - 1)),
+    "square": Positive("square", torch.square, torch.sqrt),
+    "relu": Positive("relu", F.relu, lambda v: v.clone()),
+}
+
+
+def positive(name: str) -> Positive:
+    """One of `softplus`, `exp`, `elu+1`, `square`, `relu`."""
+    if name not in _MAPS:
+        close = get_close_matches(name, _MAPS, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Choose one of {', '.join(_MAPS)}."
+        raise ValueError(f"unknown positive map {name!r}. {hint}")
+    return _MAPS[name]

@@ -1,0 +1,78 @@
+"""The filter over a whole sequence: predict, update, predict, update, … (algorithm 1)."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cru.functional.belief import Belief
+from cru.functional.transition import Transition
+from cru.functional.update import update
+
+
+@torch.compiler.disable  # one step at a time: unrolling a sequence into a graph would take minutes
+def filter_sequence(
+    transition: Transition,
+    start: Belief,
+    y: Float[Tensor, "batch time obs"],
+    y_var: Float[Tensor, "batch time obs"],
+    mask: Bool[Tensor, "batch time obs"],
+    delta: Float[Tensor, "batch time"],
+    moves: Bool[Tensor, "batch time"],
+) -> tuple[Belief, Belief]:
+    """Priors and posteriors over (batch, time), step by step, for any device.
+
+    ``moves`` says where the state is carried over ``delta`` before the update; where it is False the prior is the
+    belief before. Twins: `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal).
+    """
+    plan = transition.plan(delta)
+    belief, priors, posteriors = start, [], []
+    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, delta, moves))
+    for y_t, var_t, mask_t, delta_t, moves_t in zip(*steps, strict=True):
+        predicted = transition.predict(belief, delta_t, plan)
+        prior = _where(moves_t[:, None], predicted, belief)
+        belief = update(prior, y_t, var_t, mask_t)
+        priors.append(prior)
+        posteriors.append(belief)
+    return _stacked(priors), _stacked(posteriors)
+
+
+def filter_sequence_reference(
+    transition: Transition,
+    start: Belief,
+    y: Float[Tensor, "batch time obs"],
+    y_var: Float[Tensor, "batch time obs"],
+    mask: Bool[Tensor, "batch time obs"],
+    delta: Float[Tensor, "batch time"],
+    continued: bool = False,
+) -> tuple[Belief, Belief]:
+    """Algorithm 1 with the literal predict steps and the equations of appendix B as they are printed.
+
+    ``continued``: ``start`` is the posterior of an earlier time, so the first gap is predicted over too.
+    """
+    belief, priors, posteriors = start, [], []
+    for t in range(y.shape[1]):
+        prior = transition.predict_reference(belief, delta[:, t]) if t > 0 or continued else belief
+        k_upper = prior.upper / (prior.upper + y_var[:, t])
+        k_lower = prior.side / (prior.upper + y_var[:, t])
+        residual = y[:, t] - prior.mean[:, : y.shape[-1]]
+        updated = Belief(
+            prior.mean + torch.cat([k_upper, k_lower], -1) * torch.cat([residual, residual], -1),
+            (1 - k_upper) * prior.upper,
+            prior.lower - k_lower * prior.side,
+            (1 - k_upper) * prior.side,
+        )
+        belief = _where(mask[:, t], updated, prior)
+        priors.append(prior)
+        posteriors.append(belief)
+    return _stacked(priors), _stacked(posteriors)
+
+
+def _where(condition: Bool[Tensor, "batch #obs"], yes: Belief, no: Belief) -> Belief:
+    """Field by field; the mean has two entries for each of the condition."""
+    both = condition if condition.shape[-1] == 1 else torch.cat([condition, condition], -1)
+    choices = zip((both, condition, condition, condition), yes[:4], no[:4], strict=True)
+    return Belief(*(torch.where(c, a, b) for c, a, b in choices))
+
+
+def _stacked(beliefs: list[Belief]) -> Belief:
+    return Belief(*(torch.stack(field, 1) for field in zip(*(b[:4] for b in beliefs), strict=True)))

@@ -1,0 +1,124 @@
+"""Locally linear transitions (Sec. 3.3.1) as plain data: each variant is its numbers and one predict step."""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import linear
+
+from cru.functional.belief import Belief
+from cru.functional.discrete import predict_discrete, predict_discrete_reference
+from cru.functional.eigen import predict_eigen, predict_eigen_reference
+from cru.functional.expm import doublings, predict_expm, predict_expm_reference, spectral_bound
+
+
+class Coefficients(NamedTuple):
+    """The transition network: α = softmax(W μ⁺ + b). An M+1-th column of W multiplies the gap to the next time."""
+
+    weight: Float[Tensor, "basis inputs"]
+    bias: Float[Tensor, " basis"]
+
+    def alpha(self, mean: Float[Tensor, "batch state"], delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch basis"]:
+        """The weight of each basis for the coming gap."""
+        state = mean.shape[-1]
+        logits = linear(mean, self.weight[:, :state], self.bias)
+        if self.weight.shape[1] > state:
+            logits = logits + delta[:, None] * self.weight[:, state]
+        return logits.softmax(-1)
+
+
+@runtime_checkable
+class Transition(Protocol):
+    """What the filter asks of a variant."""
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """The network that weighs the bases."""
+
+    @property
+    def noise(self) -> Float[Tensor, " state"]:
+        """q, the variance that the state gains per unit of time."""
+
+    def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
+        """What must be known of the gaps before the loop, as one number."""
+
+    def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
+        """The prior after a gap."""
+
+    def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
+        """The same, literally as in the paper."""
+
+
+class ExpmTransition(NamedTuple):
+    """CRU: A = Σ_k α_k B_k, any matrices, through the matrix exponential."""
+
+    coefficients: Coefficients
+    basis: Float[Tensor, "basis state state"]
+    noise: Float[Tensor, " state"]
+
+    def matrix(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch state state"]:
+        """A at this belief."""
+        return torch.einsum("bk,kij->bij", self.coefficients.alpha(belief.mean, delta), self.basis)
+
+    def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
+        """The most doublings that any step can need: ‖A‖ <= max_k ‖B_k‖, since α sums to one."""
+        return doublings(spectral_bound(self.basis).max() * delta.detach())
+
+    def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
+        """See `predict_expm`."""
+        return predict_expm(belief, delta, self.matrix(belief, delta), self.noise, plan)
+
+    def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
+        """See `predict_expm_reference`."""
+        return predict_expm_reference(belief, delta, self.matrix(belief, delta), self.noise)
+
+
+class EigenTransition(NamedTuple):
+    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ, symmetric and commuting."""
+
+    coefficients: Coefficients
+    eigenvalues: Float[Tensor, "basis state"]
+    eigenvectors: Float[Tensor, "state state"]
+    noise: Float[Tensor, " state"]
+
+    def spectrum(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch state"]:
+        """The eigenvalues of A at this belief."""
+        return self.coefficients.alpha(belief.mean, delta) @ self.eigenvalues
+
+    def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
+        """Nothing to plan."""
+        return 0
+
+    def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
+        """See `predict_eigen`."""
+        return predict_eigen(belief, delta, self.spectrum(belief, delta), self.eigenvectors, self.noise)
+
+    def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
+        """See `predict_eigen_reference`."""
+        return predict_eigen_reference(belief, delta, self.spectrum(belief, delta), self.eigenvectors, self.noise)
+
+
+class DiscreteTransition(NamedTuple):
+    """RKN: A = I + Σ_k α_k B_k, once a step."""
+
+    coefficients: Coefficients
+    basis: Float[Tensor, "basis state state"]
+    noise: Float[Tensor, " state"]
+
+    def matrix(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch state state"]:
+        """A at this belief."""
+        eye = torch.eye(self.basis.shape[-1], dtype=self.basis.dtype, device=self.basis.device)
+        return eye + torch.einsum("bk,kij->bij", self.coefficients.alpha(belief.mean, delta), self.basis)
+
+    def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
+        """Nothing to plan."""
+        return 0
+
+    def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
+        """See `predict_discrete`."""
+        return predict_discrete(belief, self.matrix(belief, delta), self.noise)
+
+    def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
+        """See `predict_discrete_reference`."""
+        return predict_discrete_reference(belief, self.matrix(belief, delta), self.noise)

@@ -1,0 +1,61 @@
+"""The update step: weigh an observation against the prior (appendix B)."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cru.functional.belief import Belief, Gain, hold
+
+MIN_VARIANCE = 1e-12
+"""Observation variances below this count as this: a reading is never believed without limit."""
+
+
+def gain(prior: Belief, y_var: Float[Tensor, "*batch obs"]) -> Gain:
+    """The Kalman gain, eq. (14) factorised: k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs)."""
+    total = prior.upper + y_var.clamp_min(MIN_VARIANCE)
+    return Gain(prior.upper / total, prior.side / total)
+
+
+def update(
+    prior: Belief,
+    y: Float[Tensor, "*batch obs"],
+    y_var: Float[Tensor, "*batch obs"],
+    mask: Bool[Tensor, "*batch obs"],
+) -> Belief:
+    """The posterior after the latent observation ``y`` with variance ``y_var``; where ``mask`` is False, the prior.
+
+    μ_u⁺ = μ_u + k_u (y - μ_u),  μ_l⁺ = μ_l + k_l (y - μ_u),
+    σ_u⁺ = (1 - k_u) σ_u,  σ_s⁺ = (1 - k_u) σ_s,  σ_l⁺ = σ_l - k_l σ_s.
+
+    1 - k_u is computed as σ_obs / (σ_u + σ_obs), which keeps its precision when k_u is close to one.
+    """
+    y_var = y_var.clamp_min(MIN_VARIANCE)
+    k_upper, k_lower = gain(prior, y_var)
+    kept = y_var / (prior.upper + y_var)
+    mean_upper, mean_lower = prior.mean.chunk(2, -1)
+    residual = torch.where(mask, y - mean_upper, 0.0)
+    posterior = Belief(
+        torch.cat([mean_upper + k_upper * residual, mean_lower + k_lower * residual], -1),
+        torch.where(mask, kept * prior.upper, prior.upper),
+        torch.where(mask, prior.lower - k_lower * prior.side, prior.lower),
+        torch.where(mask, kept * prior.side, prior.side),
+        prior.time,
+    )
+    return hold(posterior)
+
+
+def update_reference(
+    mean: Float[Tensor, "*batch state"],
+    cov: Float[Tensor, "*batch state state"],
+    y: Float[Tensor, "*batch obs"],
+    y_var: Float[Tensor, "*batch obs"],
+) -> tuple[Float[Tensor, "*batch state"], Float[Tensor, "*batch state state"]]:
+    """The unfactorised update, eqs. (12)-(14), with H = [I 0] and the full covariance.
+
+    K = Σ Hᵀ (H Σ Hᵀ + Σ_obs)⁻¹,  μ⁺ = μ + K (y - H μ),  Σ⁺ = (I - K H) Σ.
+    """
+    obs, state = y.shape[-1], mean.shape[-1]
+    H = torch.eye(obs, state, dtype=mean.dtype, device=mean.device)
+    K = torch.linalg.solve(H @ cov @ H.mT + torch.diag_embed(y_var), H @ cov).mT
+    mean = mean + (K @ (y - mean[..., :obs]).unsqueeze(-1)).squeeze(-1)
+    return mean, cov - K @ H @ cov

@@ -1,0 +1,9 @@
+"""Layers: the CRU family, each a drop-in for `torch.nn.GRU` that also takes times."""
+
+from cru.layers.banded import BandedBasis
+from cru.layers.cru import CRU
+from cru.layers.fast_cru import FastCRU
+from cru.layers.filter import KalmanLayer
+from cru.layers.rkn import RKN
+
+__all__ = ["CRU", "RKN", "BandedBasis", "FastCRU", "KalmanLayer"]

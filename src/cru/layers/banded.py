@@ -1,0 +1,43 @@
+"""Basis matrices of four banded blocks: only the entries inside the band are parameters."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class BandedBasis(nn.Module):
+    """K matrices [[B11, B12], [B21, B22]], every block D × D with entries where |i - j| <= bandwidth.
+
+    Calling it gives them dense, (basis, state, state). All start at zero, but for the diagonals of B12
+    (``upper_right``) and B21 (``lower_left``).
+    """
+
+    def __init__(
+        self,
+        num_basis: int,
+        obs_size: int,
+        bandwidth: int,
+        *,
+        upper_right: float = 0.0,
+        lower_left: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.state_size = 2 * obs_size
+        index = torch.arange(obs_size)
+        rows, columns = ((index[:, None] - index[None, :]).abs() <= bandwidth).nonzero(as_tuple=True)
+        start = torch.zeros(num_basis, 4, len(rows), device=device, dtype=dtype)
+        start[:, 1, rows == columns] = upper_right
+        start[:, 2, rows == columns] = lower_left
+        self.values = nn.Parameter(start)
+        blocks = [(0, 0), (0, obs_size), (obs_size, 0), (obs_size, obs_size)]
+        flat = torch.cat([(rows + r) * self.state_size + columns + c for r, c in blocks])
+        self.positions: Tensor
+        self.register_buffer("positions", flat.to(device), persistent=False)
+
+    def forward(self) -> Float[Tensor, "basis state state"]:
+        """The dense matrices."""
+        size, count = self.state_size, self.values.shape[0]
+        dense = self.values.new_zeros(count, size * size)
+        return dense.index_copy(1, self.positions, self.values.flatten(1)).view(count, size, size)

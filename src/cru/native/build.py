@@ -1,0 +1,91 @@
+"""Compile the kernel on first use, keep it in the user's cache, load it.
+
+The library works without a compiler: `library` then returns None and the filters run step by step in PyTorch.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from platformdirs import user_cache_path
+
+_SOURCES = ("filter.cpp", "expm.h", "eigen.h", "matrix.h")
+_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
+_REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
+MAX_OBS = 64
+"""Beyond this latent observation size, PyTorch's own matrix products are the faster ones."""
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def compiler() -> str | None:
+    """The C++ compiler: $CXX, or the first of c++, g++, clang++ on the path. `CRU_NATIVE=0` says: none."""
+    if os.environ.get("CRU_NATIVE", "1") == "0":
+        return None
+    candidates = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
+    return next((path for name in candidates if name and (path := shutil.which(shlex.split(name)[0]))), None)
+
+
+def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
+    """The kernel for a floating type and latent observation size, or None where there can be none."""
+    if dtype not in _REAL or obs > MAX_OBS:
+        return None
+    real, lanes = _REAL[dtype]
+    return _load(real, -(-obs // lanes))
+
+
+@cache
+def _load(real: str, half: int) -> ctypes.CDLL | None:
+    command = compiler()
+    if command is None:
+        return None
+    try:
+        native = ctypes.CDLL(str(_built(command, real, half)))
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s", error)
+        return None
+    arrays = ctypes.POINTER(ctypes.c_void_p)
+    sizes, index = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64
+    native.cru_filter.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
+    native.cru_filter_backward.argtypes = [ctypes.c_int, sizes, arrays, arrays, arrays, index, index]
+    native.cru_filter.restype = native.cru_filter_backward.restype = None
+    return native
+
+
+def _built(command: str, real: str, half: int) -> Path:
+    """Path of the shared library, compiled for this very processor if it is not in the cache yet."""
+    here = Path(__file__).parent
+    native = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
+    flags = (*_FLAGS, *native, f"-DREAL={real}", f"-DHALF={half}")
+    key = hashlib.sha256(repr((command, flags, _processor())).encode())
+    for name in _SOURCES:
+        key.update((here / name).read_bytes())
+    folder = Path(os.environ.get("CRU_CACHE_DIR") or user_cache_path("cru")) / "native"
+    path = folder / f"filter-{real}-{half}-{key.hexdigest()[:16]}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            fresh = Path(scratch) / path.name
+            call = [command, *flags, str(here / "filter.cpp"), "-o", str(fresh)]
+            subprocess.run(call, check=True, capture_output=True, timeout=300)
+            fresh.replace(path)
+    return path
+
+
+def _processor() -> str:
+    """What the compiled code depends on; a cache may be shared between machines."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor()
+    lines = info.read_text().splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

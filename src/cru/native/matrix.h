@@ -1,0 +1,180 @@
+// Small dense matrices that stay in the first-level cache, as rows of SIMD vectors.
+//
+// A state of size M = 2 D is laid out in W = 2 P lanes: the upper part in lanes 0 … D-1, the lower in lanes P … P+D-1,
+// P being D rounded up to whole vectors. Padding lanes are zero and stay zero. Matrices are W × W with the same padding.
+// REAL (float or double) and HALF (vectors in half a row) are set when this is compiled.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+using real = REAL;
+constexpr bool SINGLE = sizeof(real) == 4;
+typedef real vec __attribute__((vector_size(32)));
+typedef std::conditional_t<SINGLE, int32_t, int64_t> flag;
+constexpr int LANES = 32 / sizeof(real);
+constexpr int NV = 2 * HALF;
+constexpr int P = HALF * LANES;
+constexpr int W = 2 * P;
+
+struct alignas(64) Row {
+  vec v[NV];
+  real& operator[](int i) { return reinterpret_cast<real*>(v)[i]; }
+  real operator[](int i) const { return reinterpret_cast<const real*>(v)[i]; }
+};
+
+struct Matrix {
+  Row row[W];
+  Row& operator[](int i) { return row[i]; }
+  const Row& operator[](int i) const { return row[i]; }
+  void zero() { std::memset(static_cast<void*>(this), 0, sizeof(Matrix)); }
+};
+
+// The numbers that bound a belief, as in cru/functional/belief.py.
+constexpr real MEAN_BOUND = SINGLE ? real(1e18) : real(1e150);
+constexpr real VARIANCE_BOUND = SINGLE ? real(1e15) : real(1e130);
+constexpr real TRANSITION_BOUND = SINGLE ? real(1e8) : real(1e70);
+constexpr real GRADIENT_BOUND = SINGLE ? real(1e15) : real(1e100);
+constexpr real MIN_VARIANCE = real(1e-12);
+constexpr real EPSILON = SINGLE ? real(1.1920929e-07) : real(2.220446049250313e-16);
+
+inline vec splat(real x) { return x - vec{}; }
+inline real sum(vec a) {
+  real total = 0;
+  for (int i = 0; i < LANES; ++i) total += a[i];
+  return total;
+}
+inline real sum(const Row& a) {
+  vec total = a.v[0];
+  for (int v = 1; v < NV; ++v) total += a.v[v];
+  return sum(total);
+}
+inline real bounded(real x, real limit) { return std::min(std::max(x, -limit), limit); }
+inline real tame(real g) { return g == g ? bounded(g, GRADIENT_BOUND) : real(0); }
+
+// Visit the rows in use: 0 … D-1 and P … P+D-1.
+template <class F>
+inline void each_row(int D, F&& f) {
+  for (int j = 0; j < D; ++j) f(j);
+  for (int j = P; j < P + D; ++j) f(j);
+}
+
+// C = [C +] scale · A B, or with A transposed. Four rows at a time keep the accumulators in registers.
+template <bool TRANSPOSED, bool ACCUMULATE>
+inline void multiply(int D, const Matrix& A, const Matrix& B, Matrix& C, real scale) {
+  constexpr int R = NV <= 4 ? 4 : 2;
+  const real* a = reinterpret_cast<const real*>(&A);
+  for (int half = 0; half < 2; ++half) {
+    for (int i = half * P; i < half * P + D; i += R) {
+      vec acc[R][NV] = {};
+      for (int side = 0; side < 2; ++side) {
+        for (int k = side * P; k < side * P + D; ++k) {
+          const Row& b = B[k];
+#pragma GCC unroll 8
+          for (int r = 0; r < R; ++r) {
+            const real factor = TRANSPOSED ? a[k * W + i + r] : a[(i + r) * W + k];
+#pragma GCC unroll 32
+            for (int v = 0; v < NV; ++v) acc[r][v] += factor * b.v[v];
+          }
+        }
+      }
+      for (int r = 0; r < R; ++r)
+        for (int v = 0; v < NV; ++v) C[i + r].v[v] = (ACCUMULATE ? C[i + r].v[v] : vec{}) + scale * acc[r][v];
+    }
+  }
+}
+
+inline void transpose(int D, const Matrix& A, Matrix& B) {
+  B.zero();
+  each_row(D, [&](int i) { each_row(D, [&](int j) { B[j][i] = A[i][j]; }); });
+}
+
+// Exchange the halves of a row: lane i with lane i + P.
+inline Row swapped(const Row& a) {
+  Row b;
+  for (int h = 0; h < HALF; ++h) b.v[h] = a.v[h + HALF], b.v[h + HALF] = a.v[h];
+  return b;
+}
+
+// The belief of one series, in lanes: variance = [upper | lower]; side stands in both halves.
+struct State {
+  Row mean, variance, side;
+};
+
+// Keep a belief finite and its 2×2 blocks positive semi-definite; see `hold` in cru/functional/belief.py.
+inline void hold(int D, State& s) {
+  for (int i = 0; i < D; ++i) {
+    s.mean[i] = bounded(s.mean[i], MEAN_BOUND), s.mean[P + i] = bounded(s.mean[P + i], MEAN_BOUND);
+    const real u = s.variance[i] = std::min(std::max(s.variance[i], real(0)), VARIANCE_BOUND);
+    const real l = s.variance[P + i] = std::min(std::max(s.variance[P + i], real(0)), VARIANCE_BOUND);
+    const real limit = std::sqrt(u) * std::sqrt(l) * (1 - 8 * EPSILON);
+    s.side[i] = s.side[P + i] = bounded(s.side[i], limit);
+  }
+}
+
+// Gradients do not pass where `hold` holds, and never exceed their bound. `s` may be the belief before or after `hold`.
+inline void hold_backward(int D, const State& s, State& grad) {
+  for (int i = 0; i < D; ++i) {
+    const real u = std::min(std::max(s.variance[i], real(0)), VARIANCE_BOUND);
+    const real l = std::min(std::max(s.variance[P + i], real(0)), VARIANCE_BOUND);
+    const real limit = std::sqrt(u) * std::sqrt(l) * (1 - 8 * EPSILON);
+    const bool free = std::fabs(s.side[i]) < limit || s.side[i] == 0;
+    grad.side[i] = grad.side[P + i] = free ? tame(grad.side[i]) : real(0);
+    for (int j : {i, P + i}) {
+      grad.mean[j] = std::fabs(s.mean[j]) < MEAN_BOUND ? tame(grad.mean[j]) : real(0);
+      grad.variance[j] = s.variance[j] >= 0 && s.variance[j] < VARIANCE_BOUND ? tame(grad.variance[j]) : real(0);
+    }
+  }
+}
+
+// Φ μ and the three diagonals of Φ (Σ + diag-weighted `extra`) Φᵀ, added to `out`. `phi` holds Φᵀ: row j, lane i = Φ_ij.
+inline void transport(int D, const Matrix& phi, const State& in, const Row& extra, State& out) {
+  Row mean = {}, variance = {};
+  vec cross[HALF] = {};
+  for (int j = 0; j < D; ++j) {
+    const Row &a = phi[j], &b = phi[P + j];
+    const real ua = in.variance[j] + extra[j], lb = in.variance[P + j] + extra[P + j], s = in.side[j];
+    const real ma = in.mean[j], mb = in.mean[P + j];
+    Row ya, yb;
+    for (int v = 0; v < NV; ++v) {
+      ya.v[v] = ua * a.v[v] + s * b.v[v], yb.v[v] = s * a.v[v] + lb * b.v[v];
+      variance.v[v] += a.v[v] * ya.v[v] + b.v[v] * yb.v[v];
+      mean.v[v] += ma * a.v[v] + mb * b.v[v];
+    }
+    for (int h = 0; h < HALF; ++h) cross[h] += a.v[h] * ya.v[h + HALF] + b.v[h] * yb.v[h + HALF];
+  }
+  for (int v = 0; v < NV; ++v) out.mean.v[v] = mean.v[v], out.variance.v[v] += variance.v[v];
+  for (int h = 0; h < HALF; ++h) out.side.v[h] += cross[h], out.side.v[h + HALF] += cross[h];
+}
+
+// The gradient of `transport`: of Φᵀ into `grad_phi`, of the state before into `grad_in`, of `extra` into `grad_extra`.
+inline void transport_backward(int D, const Matrix& phi, const State& in, const Row& extra, const State& grad,
+                               Matrix& grad_phi, State& grad_in, Row& grad_extra) {
+  for (int j = 0; j < D; ++j) {
+    const Row &a = phi[j], &b = phi[P + j];
+    const real ua = in.variance[j] + extra[j], lb = in.variance[P + j] + extra[P + j], s = in.side[j];
+    const real ma = in.mean[j], mb = in.mean[P + j];
+    Row ya, yb;
+    for (int v = 0; v < NV; ++v) ya.v[v] = ua * a.v[v] + s * b.v[v], yb.v[v] = s * a.v[v] + lb * b.v[v];
+    const Row ta = swapped(ya), tb = swapped(yb), sa = swapped(a), sb = swapped(b);
+    vec qa = {}, qb = {}, qs = {}, da = {}, db = {};
+    for (int v = 0; v < NV; ++v) {
+      const vec gm = grad.mean.v[v], gv = grad.variance.v[v], gs = grad.side.v[v];
+      grad_phi[j].v[v] = 2 * gv * ya.v[v] + gs * ta.v[v] + ma * gm;
+      grad_phi[P + j].v[v] = 2 * gv * yb.v[v] + gs * tb.v[v] + mb * gm;
+      // The swapped terms stand twice in a whole row, once for each half: hence the half.
+      const vec half = real(0.5) * gs;
+      qa += a.v[v] * (gv * a.v[v] + half * sa.v[v]);
+      qb += b.v[v] * (gv * b.v[v] + half * sb.v[v]);
+      qs += b.v[v] * (2 * gv * a.v[v] + gs * sa.v[v]);
+      da += gm * a.v[v], db += gm * b.v[v];
+    }
+    grad_in.mean[j] += sum(da), grad_in.mean[P + j] += sum(db);
+    const real ga = sum(qa), gb = sum(qb), gs = sum(qs);
+    grad_in.variance[j] += ga, grad_in.variance[P + j] += gb;
+    grad_in.side[j] += gs, grad_in.side[P + j] += gs;
+    grad_extra[j] += ga, grad_extra[P + j] += gb;
+  }
+}

@@ -1,0 +1,189 @@
+"""The compiled filter as PyTorch operators: opaque to `torch.compile`, with a gradient, threaded over the batch."""
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cru.functional.belief import Belief
+from cru.functional.expm import lobatto
+from cru.functional.transition import DiscreteTransition, EigenTransition, ExpmTransition, Transition
+from cru.native.build import library
+
+_KINDS: dict[type, int] = {ExpmTransition: 0, EigenTransition: 1, DiscreteTransition: 2}
+_MAX_POINTS = 16
+
+
+def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:
+    """Whether the compiled filter can take this call: on the CPU, with a compiler, no gradient of the gaps wanted.
+
+    An exported graph must run where this library is not installed, so it gets the plain operators.
+    """
+    if torch.compiler.is_exporting() or type(transition) not in _KINDS or y.device.type != "cpu":
+        return False
+    return not (delta.requires_grad and torch.is_grad_enabled()) and _compiled(y.dtype, y.shape[-1])
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _compiled(dtype: torch.dtype, obs: int) -> bool:
+    return library(dtype, obs) is not None
+
+
+def filter_sequence(
+    transition: Transition,
+    start: Belief,
+    y: Float[Tensor, "batch time obs"],
+    y_var: Float[Tensor, "batch time obs"],
+    mask: Bool[Tensor, "batch time obs"],
+    delta: Float[Tensor, "batch time"],
+    moves: Bool[Tensor, "batch time"],
+) -> tuple[Belief, Belief]:
+    """As `cru.functional.filter_sequence`, many times faster. Call `available` first."""
+    basis = transition.eigenvalues if isinstance(transition, EigenTransition) else cast(Any, transition).basis
+    vectors = transition.eigenvectors if isinstance(transition, EigenTransition) else y.new_empty(0)
+    inputs = (
+        y,
+        y_var,
+        mask,
+        delta,
+        moves,
+        *start[:4],
+        *transition.coefficients,
+        basis,
+        vectors,
+        transition.noise,
+    )
+    outputs = _filter(_KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
+    return Belief(*outputs[:4]), Belief(*outputs[4:])
+
+
+_Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+_Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("cru::filter", mutates_args=())
+def _filter(
+    kind: int,
+    y: Tensor,
+    y_var: Tensor,
+    mask: Tensor,
+    delta: Tensor,
+    moves: Tensor,
+    mean: Tensor,
+    upper: Tensor,
+    lower: Tensor,
+    side: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    basis: Tensor,
+    vectors: Tensor,
+    noise: Tensor,
+) -> _Eight:
+    inputs = [y, y_var, mask, delta, moves, mean, upper, lower, side, weight, bias, basis, vectors, noise]
+    outputs = _outputs(y, mean)
+    call = _native(y).cru_filter
+    sizes, pointers, results = _sizes(y, weight), _pointers([*inputs, _rules()]), _pointers(outputs)
+    _threaded(y.shape[0], lambda first, last: call(kind, sizes, pointers, results, first, last))
+    return cast(_Eight, tuple(outputs))
+
+
+@_filter.register_fake
+def _(
+    kind: int,
+    y: Tensor,
+    y_var: Tensor,
+    mask: Tensor,
+    delta: Tensor,
+    moves: Tensor,
+    mean: Tensor,
+    *rest: Tensor,
+) -> _Eight:
+    return cast(_Eight, tuple(_outputs(y, mean)))
+
+
+@torch.library.custom_op("cru::filter_backward", mutates_args=())
+def _filter_backward(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
+    y, mean, weight = inputs[0], inputs[5], inputs[9]
+    grads = _gradients(inputs)
+    call = _native(y).cru_filter_backward
+    sizes, pointers = _sizes(y, weight), _pointers([*inputs, _rules()])
+    kept = _pointers(saved)
+
+    def work(first: int, last: int) -> list[Tensor]:
+        own = [*grads[:6], *(torch.zeros_like(grad) for grad in grads[6:])]
+        call(kind, sizes, pointers, kept, _pointers(own), first, last)
+        return own[6:]
+
+    parts = _threaded(mean.shape[0], work)
+    return cast(_Eleven, (*grads[:6], *(sum(part[1:], part[0]) for part in zip(*parts, strict=True))))
+
+
+@_filter_backward.register_fake
+def _(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
+    return cast(_Eleven, tuple(_gradients(inputs)))
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.kind = inputs[0]
+    ctx.save_for_backward(*inputs[1:], *output)
+
+
+def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    inputs, outputs = list(ctx.saved_tensors[:14]), list(ctx.saved_tensors[14:])
+    saved = [tensor.contiguous() for tensor in (*outputs, *grads)]
+    y, y_var, *rest = torch.ops.cru.filter_backward(ctx.kind, inputs, saved)
+    return (None, y, y_var, None, None, None, *rest)
+
+
+_filter.register_autograd(_backward, setup_context=_setup)
+
+
+def _outputs(y: Tensor, mean: Tensor) -> list[Tensor]:
+    """Prior and posterior: mean, upper, lower, side each."""
+    means = (*y.shape[:2], mean.shape[-1])
+    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
+
+
+def _gradients(inputs: list[Tensor]) -> list[Tensor]:
+    """Of y, y_var, the start (4), weight, bias, basis, vectors, noise."""
+    return [torch.empty_like(inputs[i]) for i in (0, 1, 5, 6, 7, 8, 9, 10, 11, 12, 13)]
+
+
+def _native(y: Tensor) -> ctypes.CDLL:
+    return cast(ctypes.CDLL, library(y.dtype, y.shape[-1]))
+
+
+def _sizes(y: Tensor, weight: Tensor) -> "ctypes.Array[ctypes.c_int64]":
+    return (ctypes.c_int64 * 5)(*y.shape, *weight.shape)
+
+
+def _pointers(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+@cache
+def _rules() -> Tensor:
+    """Gauss-Lobatto rules for 3 to 16 points, as the kernel reads them: [points][nodes, weights][index]."""
+    table = torch.zeros(_MAX_POINTS + 1, 2, _MAX_POINTS, dtype=torch.float64)
+    for points in range(3, _MAX_POINTS + 1):
+        table[points, :, :points] = torch.tensor(lobatto(points), dtype=torch.float64)
+    return table
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="cru")
+
+
+def _threaded(batch: int, work: Any) -> list[Any]:
+    """Run ``work(first, last)`` on consecutive parts of the batch, one a thread (ctypes releases the GIL)."""
+    threads = min(torch.get_num_threads(), batch)
+    if threads <= 1:
+        return [work(0, batch)]
+    edges = [batch * i // threads for i in range(threads + 1)]
+    return list(_pool(threads).map(lambda part: work(*part), pairwise(edges)))

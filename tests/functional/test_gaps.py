@@ -1,0 +1,37 @@
+import pytest
+import torch
+
+from cru.functional import gaps, padding
+
+
+def test_gaps_are_taken_before_any_cast() -> None:
+    seconds = torch.tensor([[1.7e9, 1.7e9 + 0.001, 1.7e9 + 0.003]], dtype=torch.float64)
+    torch.testing.assert_close(
+        gaps(seconds, None, 1.0, torch.float32), torch.tensor([[0.0, 1e-3, 2e-3]]), rtol=1e-3, atol=0
+    )
+    nanoseconds = torch.tensor([[1_700_000_000_000_000_000, 1_700_000_000_000_000_007]])
+    assert gaps(nanoseconds, None, 1.0, torch.float32).tolist() == [[0.0, 7.0]]
+
+
+def test_the_first_gap_starts_at_the_state() -> None:
+    assert gaps(torch.tensor([[5.0, 6.0]]), torch.tensor([3.0]), 0.5, torch.float64).tolist() == [[1.0, 0.5]]
+
+
+def test_decreasing_times_are_named() -> None:
+    times = torch.arange(8.0).repeat(4, 1)
+    times[3, 7] = 2.5
+    with pytest.raises(ValueError, match=r"`times` must not decrease: series 3 goes from 6.0 to 2.5 at step 7"):
+        gaps(times, None, 1.0, torch.float32)
+    with pytest.raises(ValueError, match=r"series 0 goes from 9.0 to 0.0 at step 0"):
+        gaps(times[:1], torch.tensor([9.0]), 1.0, torch.float32)
+
+
+def test_infinite_times_are_named() -> None:
+    with pytest.raises(ValueError, match=r"`times` must be finite: series 0 has inf at step 1"):
+        gaps(torch.tensor([[0.0, float("inf")]]), None, 1.0, torch.float32)
+
+
+def test_padding_is_the_idle_tail_only() -> None:
+    delta = torch.tensor([[0.0, 1.0, 0.0, 2.0, 0.0, 0.0]])
+    observed = torch.tensor([[True, True, False, False, False, False]])
+    assert padding(delta, observed).tolist() == [[False, False, False, False, True, True]]
