@@ -9,7 +9,7 @@ from cru.functional.transition import Transition
 from cru.functional.update import update
 
 
-@torch.compiler.disable  # one step at a time: unrolling a sequence into a graph would take minutes
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # one step at a time: unrolling a sequence into a graph would take minutes
 def filter_sequence(
     transition: Transition,
     start: Belief,

@@ -2,10 +2,11 @@
 
 import torch
 from torch import nn
-from torch.nn.utils.parametrizations import orthogonal
+from torch.nn.utils.parametrize import register_parametrization
 
 from cru.functional import EigenTransition
 from cru.layers.filter import KalmanLayer
+from cru.layers.orthogonal import Orthogonal
 
 INITIAL_EIGENVALUE = 1e-5
 
@@ -45,8 +46,8 @@ class FastCRU(KalmanLayer):
         )
         values = torch.full((num_basis, hidden_size), INITIAL_EIGENVALUE, device=device, dtype=dtype)
         self.eigenvalues = nn.Parameter(values)
-        self.eigenvectors = nn.Parameter(torch.eye(hidden_size, device=device, dtype=dtype))
-        orthogonal(self, "eigenvectors")
+        self.eigenvectors = nn.Parameter(torch.zeros(hidden_size, hidden_size, device=device, dtype=dtype))
+        register_parametrization(self, "eigenvectors", Orthogonal())  # E = I at the start
 
     def transition(self) -> EigenTransition:
         """A = E diag(Σ_k α_k d_k) Eᵀ. E is computed from its parametrisation here, once a sequence."""

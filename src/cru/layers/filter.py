@@ -78,7 +78,7 @@ class KalmanLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch time input"],
+        x: Tensor,
         times: Tensor,
         mask: Tensor | None = None,
         state: Belief | None = None,
@@ -86,7 +86,7 @@ class KalmanLayer(nn.Module):
         """Posterior means at every time, and the belief after the last.
 
         Args:
-            x: observations; NaN = missing where ``mask`` is None.
+            x: (batch, time, input), observations; NaN = missing where ``mask`` is None.
             times: (batch, time) or (time,), absolute, not decreasing, of any float or integer type.
             mask: (batch, time) or (batch, time, input), True = observed. A missing feature enters as zero; a time with
                 no feature observed is not updated.
@@ -101,16 +101,16 @@ class KalmanLayer(nn.Module):
 
     def filter(
         self,
-        y: Float[Tensor, "batch time obs"],
-        y_var: Float[Tensor, "batch time obs"],
+        y: Tensor,
+        y_var: Tensor,
         times: Tensor,
         mask: Tensor | None = None,
         state: Belief | None = None,
     ) -> FilterResult:
         """The bare continuous-discrete Kalman filter on latent observations ``y`` with variances ``y_var``.
 
-        For models with an encoder of their own. ``mask`` is (batch, time) or (batch, time, obs); NaN in ``y`` = missing
-        where it is None. The gain is what the prior and ``y_var`` make it, whether or not the time is observed.
+        Both are (batch, time, obs), obs = hidden_size / 2: for models with an encoder of their own. ``mask`` is
+        (batch, time) or (batch, time, obs); NaN in ``y`` = missing where it is None. The gain is what the prior and ``y_var`` make it, whether or not the time is observed.
         """
         check_series("y", y, self.obs_size)
         require(
@@ -133,7 +133,7 @@ class KalmanLayer(nn.Module):
     def propagate(self, state: Belief, delta: Tensor | float) -> Belief:
         """The belief ``delta`` after ``state``: a number or (batch,), in the unit of ``times``, not negative."""
         like = state.mean
-        gap = torch.as_tensor(delta, device=like.device)
+        gap = torch.as_tensor(delta, dtype=torch.float64 if isinstance(delta, float) else None, device=like.device)
         require(
             torch.compiler.is_compiling() or bool((torch.isfinite(gap) & (gap >= 0)).all()),
             f"`delta` must be finite and not negative, got {delta}.",
@@ -146,14 +146,14 @@ class KalmanLayer(nn.Module):
 
     def step(
         self,
-        x_t: Float[Tensor, "batch input"],
-        time: Tensor,
+        x_t: Tensor,
+        time: Tensor | float,
         state: Belief | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "batch state"], Belief]:
-        """One observation, for streams: the posterior mean and the belief, which is all that the next step needs."""
+        """One observation (batch, input) at one time, for streams: the posterior mean, and the belief to go on from."""
         require(x_t.ndim == 2, f"`x_t` must have the shape (batch, {self.input_size}), got {tuple(x_t.shape)}.")
-        time = torch.as_tensor(time, device=x_t.device)
+        time = torch.as_tensor(time, dtype=torch.float64 if isinstance(time, float) else None, device=x_t.device)
         times = time.expand(x_t.shape[0])[:, None]
         output, belief = self(x_t[:, None], times, None if mask is None else mask[:, None], state)
         return output[:, 0], belief

@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 _SOURCES = ("filter.cpp", "expm.h", "eigen.h", "matrix.h")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
 _REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
-MAX_OBS = 64
+MAX_OBS = 128
 """Beyond this latent observation size, PyTorch's own matrix products are the faster ones."""
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ def _load(real: str, half: int) -> ctypes.CDLL | None:
     try:
         native = ctypes.CDLL(str(_built(command, real, half)))
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s", error)
+        said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
+        log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s\n%s", error, said)
         return None
     arrays = ctypes.POINTER(ctypes.c_void_p)
     sizes, index = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64

@@ -2,18 +2,19 @@
 #pragma once
 #include "matrix.h"
 
-// φ₁(x) = (eˣ - 1) / x and its derivative, given eˣ. Near zero by their Taylor series.
+// φ₁(x) = (eˣ - 1) / x, given eˣ, and if wanted its derivative. Near zero by their Taylor series.
+template <bool SLOPE>
 inline void phi1(vec x, vec exponential, vec& value, vec& slope) {
   constexpr int ORDER = SINGLE ? 8 : 14;
   vec series = splat(1), derivative = {};
   for (int k = ORDER; k >= 2; --k) {  // series = Σ x^(k-1) / k!
-    derivative = (series + x * derivative) * (real(1) / k);
+    if (SLOPE) derivative = (series + x * derivative) * (real(1) / k);
     series = 1 + x * series * (real(1) / k);
   }
-  const vec far = (exponential - 1) / x, far_slope = (exponential - far) / x;
   const auto near = (x < real(0.5)) & (x > real(-0.5));
-  value = near ? series : far;
-  slope = near ? derivative : far_slope;
+  const vec inverse = 1 / x;
+  value = near ? series : (exponential - 1) * inverse;
+  if (SLOPE) slope = near ? derivative : (exponential - value) * inverse;
 }
 
 struct Eigen {
@@ -21,7 +22,7 @@ struct Eigen {
   const Matrix& E;       // row j, lane a = E_ja
   const Matrix& turned;  // Eᵀ
   const Matrix& S;       // Eᵀ diag(q) E
-  Matrix* work;          // 5 matrices
+  Matrix* work;          // 7 matrices
 
   struct Step {
     Row exponent, growth, mode;  // d Δ (held), exp(d Δ), Eᵀ μ
@@ -41,7 +42,9 @@ struct Eigen {
     return step;
   }
 
-  // rotated = Eᵀ Σ E; full = covariance in the eigenbasis after the gap; back = full Eᵀ.
+  // rotated = Eᵀ Σ E; full = covariance in the eigenbasis after the gap; back = full Eᵀ. For the gradient, Δ φ₁ and Δ φ₁'
+  // are left in work[5] and work[6].
+  template <bool GRADIENT>
   void covariance(const Step& step, real delta, const State& in, Matrix& rotated, Matrix& full, Matrix& back) const {
     Matrix& weighted = work[3];
     for (int j = 0; j < D; ++j) {
@@ -57,8 +60,9 @@ struct Eigen {
       for (int v = 0; v < NV; ++v) {
         vec value, slope;
         const vec both = g * step.growth.v[v];
-        phi1(x + step.exponent.v[v], both, value, slope);
+        phi1<GRADIENT>(x + step.exponent.v[v], both, value, slope);
         full[a].v[v] = rotated[a].v[v] * both + S[a].v[v] * (delta * value);
+        if (GRADIENT) work[5][a].v[v] = delta * value, work[6][a].v[v] = delta * slope;
       }
     });
     multiply<false, false>(D, full, turned, back, 1);
@@ -67,7 +71,7 @@ struct Eigen {
   void forward(const Row& eigenvalues, real delta, const State& in, State& out) {
     const Step step = start(eigenvalues, delta, in.mean);
     Matrix& back = work[2];
-    covariance(step, delta, in, work[0], work[1], back);
+    covariance<false>(step, delta, in, work[0], work[1], back);
     out = State{};
     each_row(D, [&](int a) {
       const real m = step.mode[a] * step.growth[a];
@@ -85,7 +89,7 @@ struct Eigen {
                 Matrix& grad_turned, Matrix& grad_S, State& grad_in) {
     const Step step = start(eigenvalues, delta, in.mean);
     Matrix &rotated = work[0], &back = work[2], &weighted = work[3], &grad_full = work[4];
-    covariance(step, delta, in, rotated, work[1], back);
+    covariance<true>(step, delta, in, rotated, work[1], back);
     Row grad_mode = {}, grad_growth = {}, grad_exponent = {};
     // Σ⁻ = E full Eᵀ, of which G has three diagonals: grad full = Eᵀ G E, grad E = 2 G E full.
     for (int j = 0; j < D; ++j) {
@@ -109,16 +113,13 @@ struct Eigen {
       grad_growth[a] = g * step.mode[a];
     });
     each_row(D, [&](int a) {
-      const real x = step.exponent[a], ga = step.growth[a];
       vec growth = {}, exponent = {};
       for (int v = 0; v < NV; ++v) {
-        vec value, slope;
-        const vec gb = step.growth.v[v], both = ga * gb, g = grad_full[a].v[v];
-        phi1(x + step.exponent.v[v], both, value, slope);
-        grad_S[a].v[v] += g * (delta * value);
+        const vec gb = step.growth.v[v], g = grad_full[a].v[v];
+        grad_S[a].v[v] += g * work[5][a].v[v];
         growth += g * rotated[a].v[v] * gb;
-        exponent += g * S[a].v[v] * (delta * slope);
-        grad_full[a].v[v] = g * both;  // now the gradient of `rotated`
+        exponent += g * S[a].v[v] * work[6][a].v[v];
+        grad_full[a].v[v] = g * (step.growth[a] * gb);  // now the gradient of `rotated`
       }
       grad_growth[a] += 2 * sum(growth);
       grad_exponent[a] += 2 * sum(exponent);

@@ -22,26 +22,34 @@ struct ExpmPlan {
   real shrink;  // 2^-doublings
 };
 
+inline real frobenius(int D, const Matrix& Z) {
+  vec squares = {};
+  each_row(D, [&](int j) {
+    for (int v = 0; v < NV; ++v) squares += Z[j].v[v] * Z[j].v[v];
+  });
+  return std::sqrt(sum(squares));
+}
+
 inline real spectral_bound(int D, const Matrix& Z) {
   Row columns = {};
-  vec squares = {};
   real rows = 0;
   each_row(D, [&](int j) {
     vec along = {};
     for (int v = 0; v < NV; ++v) {
       const vec x = Z[j].v[v], size = x < 0 ? -x : x;
-      columns.v[v] += size, along += size, squares += x * x;
+      columns.v[v] += size, along += size;
     }
     rows = std::max(rows, sum(along));
   });
   real most = 0;
   for (int i = 0; i < W; ++i) most = std::max(most, columns[i]);
-  return std::min(std::sqrt(most) * std::sqrt(rows), std::sqrt(sum(squares)));
+  return std::min(std::sqrt(most) * std::sqrt(rows), frobenius(D, Z));
 }
 
+// `size` bounds ‖Z^k‖^(1/k) for the powers that matter.
 inline ExpmPlan plan_step(real size) {
   ExpmPlan plan = {1, 3, 0, 1};
-  double x = std::min(double(size), 1e30);
+  double x = size;
   while (x > LONGEST_STEP && plan.doublings < MAX_DOUBLINGS) x /= 2, plan.shrink /= 2, ++plan.doublings;
   double remainder = x * x / 2;  // x^(p+1) / (p+1)!
   while (remainder > TOLERANCE && plan.order < MAX_ORDER) remainder *= x / (++plan.order + 1);
@@ -65,13 +73,32 @@ struct Expm {
   Rules rules;
   ExpmScratch& s;
 
-  // term[k] = Z^k / k!, k = 1 … order, of the shrunken Z.
-  void series(const Matrix& Z, const ExpmPlan& plan) {
-    each_row(D, [&](int j) {
-      for (int v = 0; v < NV; ++v) s.term[1][j].v[v] = plan.shrink * Z[j].v[v];
-    });
-    for (int k = 2; k <= plan.order; ++k) multiply<false, false>(D, s.term[k - 1], s.term[1], s.term[k], real(1) / k);
+  // term[k] = Z^k / k!, k = 1 … order, of Z shrunk as the plan says. Norms overestimate the powers of a matrix by far:
+  // unless Z is small anyway (or so large that its cube could overflow), ‖Z²‖^½ and ‖Z³‖^⅓ bound them better
+  // (Al-Mohy & Higham 2009), and both products are needed in any case.
+  ExpmPlan series(const Matrix& Z) {
+    const real size = spectral_bound(D, Z);
+    const bool look = size > real(0.5) && size < real(1e4);
+    s.term[1] = Z;
+    int ready = 1;
+    ExpmPlan plan;
+    if (look) {
+      power(2), power(3), ready = 3;
+      plan = plan_step(std::min(size, std::max(std::sqrt(2 * frobenius(D, s.term[2])), std::cbrt(6 * frobenius(D, s.term[3])))));
+    } else {
+      plan = plan_step(size);
+    }
+    real factor = 1;
+    for (int k = 1; k <= ready && plan.doublings > 0; ++k) {
+      factor *= plan.shrink;
+      each_row(D, [&](int j) {
+        for (int v = 0; v < NV; ++v) s.term[k][j].v[v] *= factor;
+      });
+    }
+    for (int k = ready + 1; k <= plan.order; ++k) power(k);
+    return plan;
   }
+  void power(int k) { multiply<false, false>(D, s.term[k - 1], s.term[1], s.term[k], real(1) / k); }
 
   // Row j of Φ(σh)ᵀ = I + Σ_k σ^k term_k.
   Row row_at(int j, real sigma, int order) const {
@@ -130,8 +157,7 @@ struct Expm {
 
   // The prior from a belief: Z = (A Δ)ᵀ, noise = q Δ.
   void forward(const Matrix& Z, const Row& noise, const State& in, State& out) {
-    const ExpmPlan plan = plan_step(spectral_bound(D, Z));
-    series(Z, plan);
+    const ExpmPlan plan = series(Z);
     Row scaled;
     for (int v = 0; v < NV; ++v) scaled.v[v] = plan.shrink * noise.v[v];
     short_step(plan, scaled);
@@ -170,9 +196,8 @@ struct Expm {
   // The gradient of `forward`: of Z into grad_Z, of q Δ into grad_noise (added), of the belief into grad_in (added).
   void backward(const Matrix& Z, const Row& noise, const State& in, const State& grad, Matrix& grad_Z, Row& grad_noise,
                 State& grad_in) {
-    const ExpmPlan plan = plan_step(spectral_bound(D, Z));
+    const ExpmPlan plan = series(Z);
     const int n = plan.points;
-    series(Z, plan);
     Row scaled, grad_scaled = {}, extra = {};
     for (int v = 0; v < NV; ++v) scaled.v[v] = plan.shrink * noise.v[v];
     short_step(plan, scaled);

@@ -1,0 +1,51 @@
+"""Timing and reporting that all benchmarks share: one thread, CPU time, best of several."""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path("build/bench")
+
+
+def best(work: Callable[[], Any], repeats: int = 7, enough: float = 20.0) -> float:
+    """CPU seconds of the fastest of ``repeats`` calls; stops early once ``enough`` seconds are spent."""
+    times: list[float] = []
+    while len(times) < repeats and sum(times) < enough:
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def machine() -> dict[str, str]:
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
+    return {
+        "date": date.today().isoformat(),
+        "processor": names[0] if names else platform.processor(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def report(name: str, title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """Print a table and keep it, with the date and machine, as `build/bench/NAME.json`."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
+    Console(width=140).print(table)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    content = machine() | {"title": title, "rows": [dict(zip(columns, row, strict=True)) for row in rows]}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1))

@@ -1,0 +1,180 @@
+"""Speed of the layers: forward + backward on the paper's three shapes, against the literal reference and `nn.GRU`.
+
+One thread, CPU time, best of several, all contenders in one run. `python benchmarks/layers.py [--quick]`
+"""
+
+import subprocess
+import sys
+
+import torch
+from common import best, report
+from torch import Tensor, nn
+
+import cru
+from cru.functional import filter_sequence, filter_sequence_reference, gaps
+from cru.layers import KalmanLayer
+
+SHAPES = {  # batch, time, hidden size M, bases K, bandwidth b
+    "pendulum": (50, 50, 30, 15, 3),
+    "physionet": (100, 100, 20, 20, 10),
+    "ushcn": (50, 730, 10, 15, 3),
+}
+KINDS = {"CRU": cru.CRU, "f-CRU": cru.FastCRU, "RKN": cru.RKN}
+
+
+def layer(kind: str, hidden: int, basis: int, bandwidth: int, dtype: torch.dtype) -> KalmanLayer:
+    """A layer whose transitions have ‖A‖ about 1 (RKN: A close to the identity), the same for every dtype."""
+    torch.manual_seed(0)
+    options = {"num_basis": basis, "dtype": torch.float64} | ({} if kind == "f-CRU" else {"bandwidth": bandwidth})
+    made = KINDS[kind](1, hidden, **options)
+    with torch.no_grad():
+        if kind == "f-CRU":
+            made.eigenvalues.normal_(0, 0.4)
+            made.parametrizations.eigenvectors.original.normal_(0, 0.3)
+        else:
+            size = 0.02 if kind == "RKN" else 1.0
+            made.basis.values.normal_()
+            made.basis.values.mul_(2.2 * size / torch.linalg.matrix_norm(made.basis(), 2).mean())
+        made.coefficients.weight.normal_(0, 0.3)
+    return made.to(dtype)
+
+
+def latent(batch: int, time: int, obs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Observations, variances and times: exponential gaps of mean 1, at most 5."""
+    generator = torch.Generator().manual_seed(1)
+    y = torch.randn(batch, time, obs, generator=generator, dtype=torch.float64)
+    y_var = 0.1 + torch.rand(batch, time, obs, generator=generator, dtype=torch.float64)
+    delta = torch.empty(batch, time, dtype=torch.float64).exponential_(generator=generator).clamp(max=5)
+    return y.to(dtype).requires_grad_(), y_var.to(dtype).requires_grad_(), delta.cumsum(1)
+
+
+def norms(made: KalmanLayer, delta: Tensor) -> str:
+    """Mean and largest ‖A Δ‖ (spectral) along the filter's own means."""
+    if not isinstance(made, cru.CRU):
+        return "-"
+    alpha = torch.softmax(torch.randn(delta.numel(), made.num_basis), -1).to(delta.dtype)
+    A = torch.einsum("bk,kij->bij", alpha, made.basis().detach().to(delta.dtype))
+    size = torch.linalg.matrix_norm(A, 2) * delta.flatten()
+    return f"{size.mean():.1f} / {size.max():.1f}"
+
+
+def fast(made: KalmanLayer, y: Tensor, y_var: Tensor, times: Tensor) -> None:
+    made.filter(y, y_var, times).posterior.mean.square().sum().backward()
+
+
+def literal(made: KalmanLayer, y: Tensor, y_var: Tensor, times: Tensor) -> None:
+    delta = gaps(times, None, 1.0, y.dtype)
+    mask = torch.ones_like(y, dtype=torch.bool)
+    _, posterior = filter_sequence_reference(made.transition(), made.initial(len(y)), y, y_var, mask, delta)
+    posterior.mean.square().sum().backward()
+
+
+def stepwise(made: KalmanLayer, y: Tensor, y_var: Tensor, times: Tensor) -> None:
+    delta = gaps(times, None, 1.0, y.dtype)
+    mask = torch.ones_like(y, dtype=torch.bool)
+    moves = delta != 0
+    moves[:, 0] = False
+    _, posterior = filter_sequence(made.transition(), made.initial(len(y)), y, y_var, mask, delta, moves)
+    posterior.mean.square().sum().backward()
+
+
+def against_reference(quick: bool) -> None:
+    rows = []
+    for shape, (batch, time, hidden, basis, bandwidth) in SHAPES.items():
+        if quick:
+            time = min(time, 20)
+        gru, x = nn.GRU(hidden // 2, 75, batch_first=True), torch.randn(batch, time, hidden // 2, requires_grad=True)
+        gru_time = best(lambda gru=gru, x=x: gru(x)[0].square().sum().backward())
+        for kind in KINDS:
+            sizes = (hidden, basis, bandwidth)
+            low, high = (torch.float32, torch.float64)
+            quick_inputs, exact_inputs = (latent(batch, time, hidden // 2, dtype) for dtype in (low, high))
+            made, exact = layer(kind, *sizes, low), layer(kind, *sizes, high)
+            fast_time = best(lambda made=made, inputs=quick_inputs: fast(made, *inputs))
+            double_time = best(lambda made=exact, inputs=exact_inputs: fast(made, *inputs), 3)
+            torch_time = best(lambda made=made, inputs=quick_inputs: stepwise(made, *inputs), 2)
+            reference_time = best(lambda made=exact, inputs=exact_inputs: literal(made, *inputs), 3)
+            delta = gaps(quick_inputs[2], None, 1.0, high)
+            cells = [1e3 * t for t in (reference_time, torch_time, double_time, fast_time)]
+            ratio = f"{reference_time / fast_time:.0f}×"
+            rows.append([shape, kind, norms(made, delta), *cells, ratio, 1e3 * gru_time, f"{fast_time / gru_time:.2f}"])
+            print(f"{shape} {kind}: {ratio}", flush=True)
+    columns = ["shape", "layer", "‖AΔ‖ mean / max", "reference, float64 (ms)", "PyTorch, float32 (ms)"]
+    columns += [
+        "compiled, float64 (ms)",
+        "compiled, float32 (ms)",
+        "reference / compiled",
+        "GRU 75 (ms)",
+        "compiled / GRU",
+    ]
+    report("layers", "Layers: forward + backward, one thread, CPU time", columns, rows)
+
+
+def scaling() -> None:
+    rows = []
+    for kind in KINDS:
+        times = {}
+        for time in (50, 100, 200, 400, 800):
+            made, inputs = layer(kind, 20, 15, 3, torch.float32), latent(50, time, 10, torch.float32)
+            times[time] = best(lambda made=made, inputs=inputs: fast(made, *inputs), 5)
+        rows.append([f"{kind}, T", *(1e3 * t for t in times.values()), f"{times[800] / times[50]:.1f}× for 16×"])
+    report(
+        "layers-time",
+        "Time (ms) against length T = 50, 100, 200, 400, 800 (batch 50, M 20)",
+        ["layer", "50", "100", "200", "400", "800", "growth"],
+        rows,
+    )
+    rows = []
+    sizes = (10, 20, 50, 100, 200)
+    for kind in ("CRU", "f-CRU"):
+        times = {}
+        for hidden in sizes:
+            made, inputs = layer(kind, hidden, 15, 3, torch.float32), latent(20, 20, hidden // 2, torch.float32)
+            times[hidden] = best(lambda made=made, inputs=inputs: fast(made, *inputs), 5)
+        exponent = torch.tensor(times[200] / times[10]).log().item() / torch.tensor(20.0).log().item()
+        rows.append(
+            [kind, *(1e3 * t for t in times.values()), f"{times[200] / times[10]:.0f}× for 20× (M^{exponent:.2f})"]
+        )
+    report(
+        "layers-size", "Time (ms) against state size M (batch 20, T 20)", ["layer", *map(str, sizes), "growth"], rows
+    )
+
+
+MEMORY = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, "benchmarks")
+from layers import SHAPES, KINDS, fast, latent, layer
+torch.set_num_threads(1)
+batch, time, *sizes = SHAPES["ushcn"]
+made, inputs = layer(sys.argv[1], *sizes, torch.float32), latent(batch, time, 5, torch.float32)
+def peak():
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return float(line.split()[1]) / 1024
+before = peak()
+optimiser = torch.optim.Adam(made.parameters())
+fast(made, *inputs)
+optimiser.step()
+print(before, peak())
+"""
+
+
+def memory() -> None:
+    rows = []
+    for kind in KINDS:
+        result = subprocess.run([sys.executable, "-c", MEMORY, kind], capture_output=True, text=True, check=True)
+        before, peak = (float(number) for number in result.stdout.split())
+        rows.append([kind, before, peak, peak - before])
+    report(
+        "layers-memory",
+        "Memory (MB) of a process that takes one USHCN training step",
+        ["layer", "before", "peak", "the step"],
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    against_reference("--quick" in sys.argv)
+    scaling()
+    memory()

@@ -1,0 +1,70 @@
+"""Bad input gets one sentence: argument, rule, value found, what to do."""
+
+import pytest
+import torch
+
+import cru
+
+X, TIMES = torch.randn(2, 5, 3), torch.arange(5.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"hidden_size": 7}, r"`hidden_size` must be even .* got 7. Use 8 or 6"),
+        ({"hidden_size": 0}, r"`hidden_size` must be a whole number of at least 1, got 0"),
+        ({"input_size": -1}, r"`input_size` must be a whole number of at least 1, got -1"),
+        ({"num_basis": 0}, r"`num_basis` must be a whole number of at least 1, got 0"),
+        ({"bandwidth": -1}, r"`bandwidth` must lie between 0 and 4 .* got -1"),
+        ({"bandwidth": 5}, r"`bandwidth` must lie between 0 and 4 .* got 5"),
+        ({"time_scale": 0.0}, r"`time_scale` must be positive, got 0.0"),
+        ({"dtype": torch.float16}, r"`dtype` must be torch.float32 or torch.float64, got torch.float16"),
+        ({"noise_map": "sofplus"}, r"unknown positive map 'sofplus'. Did you mean 'softplus'"),
+    ],
+)
+def test_construction(arguments: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        cru.CRU(**({"input_size": 3, "hidden_size": 8} | arguments))
+
+
+def test_defaults_never_crash() -> None:
+    for hidden_size in (2, 4, 6):
+        cru.CRU(1, hidden_size)(torch.randn(1, 2, 1), torch.arange(2.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda n: n(X[..., :2], TIMES), r"`x` must have the shape \(batch, time, 3\), got \(2, 5, 2\)"),
+        (lambda n: n(X[0], TIMES), r"`x` must have the shape"),
+        (lambda n: n(X[:, :0], TIMES[:0]), r"`x` must have at least one time point"),
+        (
+            lambda n: n(X, TIMES[:4]),
+            r"`times` must have the shape \(time,\) = \(5,\) or \(batch, time\) = \(2, 5\), got \(4,\)",
+        ),
+        (lambda n: n(X, TIMES.flip(0)), r"`times` must not decrease: series 0 goes from 4.0 to 3.0 at step 1"),
+        (lambda n: n(X, TIMES / 0), r"`times` must be finite"),
+        (lambda n: n(X / 0, TIMES), r"`x` must be finite where it is observed: series 0, step 0, feature 0 is"),
+        (
+            lambda n: n(X, TIMES, mask=torch.ones(2, 5)),
+            r"`mask` must be a tensor of dtype torch.bool .* got torch.float32",
+        ),
+        (
+            lambda n: n(X, TIMES, mask=torch.ones(2, 4).bool()),
+            r"`mask` must have the shape \(2, 5\) or \(2, 5, 3\), got \(2, 4\)",
+        ),
+        (lambda n: n(X, TIMES, state=n.initial(3)), r"`state` must hold 2 series of size 8"),
+        (lambda n: n.filter(X, X, TIMES), r"`y` must have the shape \(batch, time, 4\)"),
+        (lambda n: n.filter(torch.ones(2, 5, 4), torch.ones(2, 5, 3), TIMES), r"`y_var` must have the shape of `y`"),
+        (
+            lambda n: n.filter(torch.ones(2, 5, 4), -torch.ones(2, 5, 4), TIMES),
+            r"`y_var` must not be negative: series 0, step 0",
+        ),
+        (lambda n: n.filter(torch.ones(2, 5, 4), torch.ones(2, 5, 4) / 0, TIMES), r"`y_var` must be finite"),
+        (lambda n: n.propagate(n.initial(2), -1.0), r"`delta` must be finite and not negative, got -1.0"),
+        (lambda n: n.step(X, TIMES), r"`x_t` must have the shape \(batch, 3\)"),
+    ],
+)
+def test_calls(call, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call(cru.CRU(3, 8))

@@ -1,0 +1,284 @@
+"""One battery that every layer of the family passes."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cru
+from cru.functional import filter_sequence
+from cru.layers import KalmanLayer
+from tests.helpers import difference
+
+LAYERS = {
+    "cru": cru.CRU,
+    "f-cru": cru.FastCRU,
+    "rkn": cru.RKN,
+    "rkn-dt": lambda *a, **k: cru.RKN(*a, time_aware=True, **k),
+}
+
+
+@pytest.fixture(params=LAYERS)
+def name(request) -> str:
+    return request.param
+
+
+def build(name: str, input_size: int = 3, hidden_size: int = 8, size: float = 0.3, **options) -> KalmanLayer:
+    """A layer with weights as after some training, not at its quiet start."""
+    torch.manual_seed(7)
+    layer = LAYERS[name](input_size, hidden_size, num_basis=4, **options)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(size * torch.randn_like(parameter))
+    return layer
+
+
+def series(batch: int = 4, time: int = 10, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(batch, time, 3, generator=generator, dtype=dtype)
+    x[torch.rand(batch, time, 3, generator=generator) < 0.2] = torch.nan
+    x[1, 4] = torch.nan
+    return x, torch.rand(batch, time, generator=generator, dtype=torch.float64).cumsum(1)
+
+
+def close(a: cru.Belief, b: cru.Belief, tolerance: float) -> bool:
+    return all(difference(x, y) <= tolerance for x, y in zip(a[:4], b[:4], strict=True)) and torch.equal(a.time, b.time)
+
+
+def assert_valid(belief: cru.Belief) -> None:
+    assert all(torch.isfinite(field).all() for field in belief[:4])
+    assert torch.all(belief.upper >= 0) and torch.all(belief.lower >= 0)
+    assert torch.all(belief.upper * belief.lower >= belief.side**2)
+
+
+def gradients(layer: KalmanLayer, output: torch.Tensor, state: cru.Belief) -> list[torch.Tensor]:
+    layer.zero_grad()
+    (output.sum() + sum(field.sum() for field in state[:4])).backward()
+    return [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
+
+
+def test_shapes(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    output, state = layer(x, times)
+    assert output.shape == (4, 10, 8) and state.mean.shape == (4, 8)
+    assert state.upper.shape == state.lower.shape == state.side.shape == (4, 4)
+    assert torch.equal(state.time, times[:, -1]) and torch.equal(output[:, -1], state.mean)
+    result = layer.filter(torch.randn(4, 10, 4), torch.rand(4, 10, 4), times)
+    assert result.prior.mean.shape == (4, 10, 8) and result.gain.lower.shape == (4, 10, 4)
+    assert_valid(result.prior), assert_valid(result.posterior)
+
+
+def test_one_axis_of_times_serves_the_whole_batch(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    assert torch.equal(layer(x, times[0])[0], layer(x, times[0].expand(4, 10))[0])
+
+
+@pytest.mark.parametrize("cut", range(1, 10))
+def test_cutting_a_series_anywhere_changes_nothing(name: str, cut: int) -> None:
+    layer, (x, times) = build(name, dtype=torch.float64), series(dtype=torch.float64)
+    whole, end = layer(x, times)
+    first, state = layer(x[:, :cut], times[:, :cut])
+    second, last = layer(x[:, cut:], times[:, cut:], state=state)
+    assert difference(torch.cat([first, second], 1), whole) < 1e-12
+    assert close(last, end, 1e-12)
+
+
+def test_steps_are_the_sequence(name: str) -> None:
+    layer, (x, times) = build(name, dtype=torch.float64), series(dtype=torch.float64)
+    whole, end = layer(x, times)
+    state = None
+    for t in range(10):
+        output, state = layer.step(x[:, t], times[:, t], state)
+        assert difference(output, whole[:, t]) < 1e-12
+    assert close(state, end, 1e-12)
+
+
+def test_padding_a_ragged_batch_changes_nothing(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    padded = torch.cat([x, torch.full((4, 6, 3), torch.nan)], 1)
+    longer = torch.cat([times, times[:, -1:].expand(4, 6)], 1)
+    output, state = layer(x, times)
+    expected = gradients(layer, output, state)
+    again, end = layer(padded, longer)
+    assert torch.equal(again[:, :10], output)
+    assert close(end, state, 0.0)
+    found = gradients(layer, again[:, :10], end)
+    assert all(difference(a, b) < 1e-5 for a, b in zip(found, expected, strict=True))
+
+
+def test_missing_by_nan_and_by_mask_are_the_same(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    by_nan, _ = layer(x, times)
+    by_mask, _ = layer(torch.where(torch.isnan(x), 1e6, x), times, mask=~torch.isnan(x))
+    assert torch.equal(by_nan, by_mask)
+
+
+def test_a_mask_over_times_hides_whole_observations(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    x, mask = torch.nan_to_num(x), torch.rand(4, 10, generator=torch.Generator().manual_seed(0)) < 0.6
+    poisoned = torch.where(mask[..., None], x, 1e30)
+    assert torch.equal(layer(x, times, mask=mask)[0], layer(poisoned, times, mask=mask)[0])
+    result = layer.filter(torch.randn(4, 10, 4), torch.rand(4, 10, 4), times, mask=mask)
+    assert torch.equal(result.prior.mean[~mask], result.posterior.mean[~mask])
+
+
+def test_propagate_is_what_an_unobserved_time_gives(name: str) -> None:
+    layer, (x, times) = build(name, dtype=torch.float64), series(dtype=torch.float64)
+    _, state = layer(x, times)
+    _, expected = layer(torch.full((4, 1, 3), torch.nan, dtype=torch.float64), state.time[:, None] + 0.7, state=state)
+    later = layer.propagate(state, 0.7)
+    assert close(later, expected, 1e-12)
+    many = layer.propagate(state, torch.tensor([0.1, 0.7, 2.0, 100.0]))
+    assert difference(many.mean[1], later.mean[1]) < 1e-7
+
+
+def test_uncertainty_grows_over_a_gap_and_shrinks_at_a_reading() -> None:
+    layer = cru.CRU(3, 8)
+    _, times = series()
+    result = layer.filter(torch.randn(4, 10, 4), torch.full((4, 10, 4), 0.1), times)
+    assert torch.all(result.posterior.upper < result.prior.upper)
+    state = result.posterior.at(-1)
+    widths = torch.stack([layer.propagate(state, gap).upper for gap in (0.0, 0.5, 1.0, 10.0)])
+    assert torch.all(widths.diff(dim=0) > 0)
+
+
+@pytest.mark.parametrize("unit", ["seconds", "nanoseconds"])
+def test_absolute_times_keep_their_precision_in_float32(name: str, unit: str) -> None:
+    x, _ = series()
+    steps = torch.tensor([0, 1, 3, 4, 8, 9, 11, 15, 16, 20])
+    exact, _ = build(name)(x, steps.double() * 1e-3)
+    if unit == "seconds":
+        found, _ = build(name)(x, 1.7e9 + steps.double() * 1e-3)
+        assert difference(found, exact) < 1e-4
+    else:
+        found, state = build(name, time_scale=1e-9)(x, 1_700_000_000_000_000_000 + steps * 1_000_000)
+        assert difference(found, exact) < 1e-6
+        assert state.time.dtype == torch.int64
+
+
+def test_the_time_scale_multiplies_the_gaps(name: str) -> None:
+    x, times = series()
+    assert difference(build(name, time_scale=0.2)(x, times)[0], build(name)(x, 0.2 * times)[0]) < 1e-6
+
+
+def test_float32_is_close_to_float64(name: str) -> None:
+    x, times = series()
+    low, _ = build(name)(x, times)
+    layer = build(name)
+    high, _ = layer.double()(x.double(), times)
+    assert difference(low.double(), high) < 1e-4
+
+
+def test_the_compiled_filter_and_the_one_in_pytorch_agree(name: str, monkeypatch) -> None:
+    layer, (x, times) = build(name, dtype=torch.float64), series(dtype=torch.float64)
+    fast, state = layer(x, times)
+    expected = gradients(layer, fast, state)
+    monkeypatch.setattr("cru.layers.filter.native.filter_sequence", filter_sequence)
+    slow, end = layer(x, times)
+    assert difference(fast, slow) < 1e-11
+    found = gradients(layer, slow, end)
+    assert all(difference(a, b) < 1e-8 for a, b in zip(found, expected, strict=True))
+
+
+def test_saved_and_loaded_it_gives_the_same_bits(name: str, tmp_path) -> None:
+    layer, (x, times) = build(name), series()
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    other = LAYERS[name](3, 8, num_basis=4)
+    other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
+    assert torch.equal(layer(x, times)[0], other(x, times)[0])
+
+
+def test_the_gap_has_a_gradient(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    _, state = layer(x, times)
+    delta = torch.full((4,), 0.5, requires_grad=True)
+    if name != "rkn":  # whose step does not depend on it
+        layer.propagate(state, delta).mean.sum().backward()
+        assert torch.isfinite(delta.grad).all()
+    if name in ("cru", "f-cru"):
+        moments = times.clone().requires_grad_()
+        layer(x, moments)[0].sum().backward()
+        assert torch.isfinite(moments.grad).all() and torch.any(moments.grad != 0)
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 50.0, 1e4, 1e6]), min_size=1, max_size=6),
+    variance=st.sampled_from([1e-12, 1e-6, 1.0, 1e6, 1e12]),
+    kept=st.sampled_from([0.0, 0.5, 1.0]),
+    size=st.sampled_from([0.0, 0.3, 2.0]),
+    kind=st.sampled_from(sorted(LAYERS)),
+    compiled=st.booleans(),
+)
+def test_never_a_nan(gaps: list[float], variance: float, kept: float, size: float, kind: str, compiled: bool) -> None:
+    layer = build(kind, size=size)
+    steps = len(gaps)
+    generator = torch.Generator().manual_seed(steps)
+    y = torch.randn(2, steps, 4, generator=generator).requires_grad_()
+    y_var = torch.full((2, steps, 4), variance, requires_grad=True)
+    mask = torch.rand(2, steps, 4, generator=generator) < kept
+    times = torch.tensor(gaps, dtype=torch.float64).cumsum(0)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr("cru.layers.filter.native.available", lambda *_: False)
+        result = layer.filter(y, y_var, times, mask=mask)
+    assert_valid(result.prior), assert_valid(result.posterior)
+    loss = sum(field.sum() for part in (result.prior[:4], result.posterior[:4], result.gain) for field in part)
+    loss.backward()
+    for tensor in (y, y_var, *layer.parameters()):
+        assert tensor.grad is None or torch.isfinite(tensor.grad).all()
+
+
+def test_a_hundred_thousand_steps(name: str) -> None:
+    layer = build(name, size=0.1)
+    x = torch.randn(1, 100_000, 3, generator=torch.Generator().manual_seed(0))
+    output, state = layer(x, torch.arange(100_000) * 0.5)
+    assert_valid(state)
+    assert all(torch.isfinite(grad).all() for grad in gradients(layer, output, state))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 5, 3), (3, 1, 3)])
+def test_one_series_one_time_and_nothing_observed(name: str, shape: tuple[int, int, int]) -> None:
+    layer = build(name)
+    for x in (torch.zeros(shape), torch.full(shape, torch.nan)):
+        output, state = layer(x, torch.zeros(shape[1]))
+        assert_valid(state)
+        assert all(torch.isfinite(grad).all() for grad in gradients(layer, output, state))
+
+
+def test_eigenvectors_stay_orthogonal_through_training() -> None:
+    layer = cru.FastCRU(3, 30)
+    x, times = series(8, 12)
+    target = torch.randn(8, 12, 30)
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)
+    for _ in range(60):
+        optimiser.zero_grad()
+        ((layer(x, times)[0] - target) ** 2).mean().backward()
+        optimiser.step()
+    E = layer.eigenvectors
+    assert (E - torch.eye(30)).abs().max() > 0.1
+    assert (E @ E.mT - torch.eye(30)).abs().max() < 1e-6
+
+
+def test_transitions_start_as_in_the_paper() -> None:
+    times = torch.arange(5.0)
+    for layer in (cru.CRU(3, 8), cru.FastCRU(3, 8)):
+        y = torch.randn(2, 5, 4)
+        result = layer.filter(y, torch.ones(2, 5, 4), times)
+        assert difference(result.prior.mean[:, 1:], result.posterior.mean[:, :-1]) < 1e-4
+        torch.testing.assert_close(result.prior.upper[:, 0], torch.full((2, 4), 10.0))
+        torch.testing.assert_close(layer.noise, torch.full((8,), 0.1))
+    A = cru.RKN(3, 8).transition().matrix(cru.RKN(3, 8).initial(1), torch.ones(1))[0]
+    expected = torch.eye(8) + 0.2 * (torch.diag(torch.ones(4), 4) - torch.diag(torch.ones(4), -4))
+    torch.testing.assert_close(A, expected)
+
+
+def test_parameters_are_those_of_the_paper() -> None:
+    """The filter's share of 14.4 k (CRU) and 10.1 k (f-CRU) on pendulum regression."""
+
+    def count(layer: KalmanLayer) -> int:
+        heads = sum(p.numel() for head in (layer.observation, layer.observation_variance) for p in head.parameters())
+        return sum(p.numel() for p in layer.parameters()) - heads
+
+    band = 15 * 7 - 2 * (1 + 2 + 3)
+    assert count(cru.CRU(1, 30)) == 15 * 4 * band + 15 * 31 + 30 + 30
+    assert count(cru.FastCRU(1, 30)) == 15 * 30 + 30 * 30 + 15 * 31 + 30 + 30

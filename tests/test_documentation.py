@@ -1,0 +1,36 @@
+"""Documentation is executed: the examples in docstrings, and every Python block in README and docs."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import cru
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(cru.__path__, "cru.") if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    torch.manual_seed(0)
+    result = doctest.testmod(module, extraglobs={"torch": torch, "cru": cru})
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages(page: Path, tmp_path: Path, monkeypatch) -> None:
+    """The blocks of a page run one after another, as a reader would run them, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names: dict[str, object] = {}
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S), 1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
