@@ -1,0 +1,106 @@
+"""Damped rotations: the dynamics for which three vectors are the whole covariance.
+
+Every (upper, lower) pair follows an SDE of its own,
+
+    d(u, l) = [[-γ, ω], [-ω, -γ]] (u, l) dt + noise(q_u, q_l),
+
+so that predict and update are elementwise in the pairs and nothing is dropped. Over a gap Δ
+
+    Φ = e^{-γΔ} [[cos ωΔ, sin ωΔ], [-sin ωΔ, cos ωΔ]]
+    Q = q̄ I₀ · I + d [[I_c, -I_s], [-I_s, -I_c]],   q̄ = (q_u + q_l) / 2,  d = (q_u - q_l) / 2
+    I₀ = ∫ e^{-2γs} ds,   I_c + i I_s = ∫ e^{(-2γ + 2iω)s} ds.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cru.functional.belief import Belief, hold
+from cru.functional.eigen import phi1
+from cru.functional.update import update
+
+
+class Hop(NamedTuple):
+    """Φ = [[cos, sin], [-sin, cos]] (damped) and the three entries of Q, for the gap before a time; any shape."""
+
+    cos: Float[Tensor, "*any"]
+    sin: Float[Tensor, "*any"]
+    upper: Float[Tensor, "*any"]
+    lower: Float[Tensor, "*any"]
+    side: Float[Tensor, "*any"]
+
+
+def hop(
+    decay: Float[Tensor, "*#any"],
+    frequency: Float[Tensor, "*#any"],
+    noise_upper: Float[Tensor, "*#any"],
+    noise_lower: Float[Tensor, "*#any"],
+    delta: Float[Tensor, "*#any"],
+) -> Hop:
+    """Discretise: γ = ``decay`` >= 0, ω = ``frequency``, over gaps ``delta``; all broadcast. Stable as γ, ω, Δ → 0."""
+    damping, angle = -decay * delta, frequency * delta
+    size = torch.exp(damping)
+    cos, sin = size * torch.cos(angle), size * torch.sin(angle)
+    flat = delta * phi1(2 * damping)
+    even, odd = phi1_complex(2 * damping, 2 * angle)
+    mean, half = (noise_upper + noise_lower) / 2, (noise_upper - noise_lower) / 2
+    return Hop(cos, sin, mean * flat + half * delta * even, mean * flat - half * delta * even, -half * delta * odd)
+
+
+def phi1_complex(
+    x: Float[Tensor, "*any"], y: Float[Tensor, "*any"]
+) -> tuple[Float[Tensor, "*any"], Float[Tensor, "*any"]]:
+    """Real and imaginary part of (e^w - 1) / w, w = x + iy, x <= 0; one at zero, by a series near it."""
+    near = x * x + y * y < 0.25
+    a, b = torch.where(near, x, 0.0), torch.where(near, y, 0.0)
+    real, imaginary = torch.ones_like(x), torch.zeros_like(x)
+    for k in range(14, 1, -1):  # 1 + w/2 (1 + w/3 (1 + …))
+        real, imaginary = 1 + (a * real - b * imaginary) / k, (a * imaginary + b * real) / k
+    a, b = torch.where(near, -1.0, x), torch.where(near, 0.0, y)
+    up, across = torch.expm1(a) * torch.cos(b) - 2 * torch.sin(b / 2) ** 2, torch.exp(a) * torch.sin(b)
+    scale = 1 / (a * a + b * b)
+    far = ((up * a + across * b) * scale, (across * a - up * b) * scale)
+    return torch.where(near, real, far[0]), torch.where(near, imaginary, far[1])
+
+
+def predict_paired(belief: Belief, step: Hop) -> Belief:
+    """The prior after a hop: Φ μ and Φ Σ Φᵀ + Q, exactly."""
+    u, low = belief.mean.chunk(2, -1)
+    c, s = step.cos, step.sin
+    cc, ss, cs = c * c, s * s, c * s
+    return hold(
+        Belief(
+            torch.cat([c * u + s * low, c * low - s * u], -1),
+            cc * belief.upper + 2 * cs * belief.side + ss * belief.lower + step.upper,
+            ss * belief.upper - 2 * cs * belief.side + cc * belief.lower + step.lower,
+            (cc - ss) * belief.side + cs * (belief.lower - belief.upper) + step.side,
+            belief.time,
+        )
+    )
+
+
+def filter_paired(
+    start: Belief,
+    y: Float[Tensor, "batch time obs"],
+    y_var: Float[Tensor, "batch time obs"],
+    mask: Bool[Tensor, "batch time obs"],
+    hops: Hop,
+) -> tuple[Belief, Belief]:
+    """Priors and posteriors over (batch, time), step by step; ``hops`` (batch, time, obs) lead to each time.
+
+    Twins: `cru.native.filter_paired` (compiled) and `filter_paired_scan` (parallel in time).
+    """
+    belief, priors, posteriors = start, [], []
+    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, *hops))
+    for y_t, var_t, mask_t, *hop_t in zip(*steps, strict=True):
+        prior = predict_paired(belief, Hop(*hop_t))
+        belief = update(prior, y_t, var_t, mask_t)
+        priors.append(prior)
+        posteriors.append(belief)
+    return _stacked(priors), _stacked(posteriors)
+
+
+def _stacked(beliefs: list[Belief]) -> Belief:
+    return Belief(*(torch.stack(field, 1) for field in zip(*(b[:4] for b in beliefs), strict=True)))

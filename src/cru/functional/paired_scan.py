@@ -1,0 +1,136 @@
+"""The paired filter and smoother parallel in time (Särkkä & García-Fernández 2021), on elements of 2×2 matrices."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cru.functional.belief import Belief, hold
+from cru.functional.paired import Hop, predict_paired
+from cru.functional.scan import Matrix2, associative_scan
+from cru.functional.update import MIN_VARIANCE, update
+
+
+class _Filtering(NamedTuple):
+    """p(z_t | z_s, y) = N(A z_s + b, C) and the likelihood of y as a function of z_s: information η, J."""
+
+    a11: Tensor
+    a12: Tensor
+    a21: Tensor
+    a22: Tensor
+    b1: Tensor
+    b2: Tensor
+    c11: Tensor
+    c12: Tensor
+    c22: Tensor
+    eta1: Tensor
+    eta2: Tensor
+    j11: Tensor
+    j12: Tensor
+    j22: Tensor
+
+
+def _combine(i: _Filtering, j: _Filtering) -> _Filtering:
+    """Lemma 8 of the paper, i before j."""
+    A_i, A_j = Matrix2(*i[:4]), Matrix2(*j[:4])
+    C_i, J_j = Matrix2(i.c11, i.c12, i.c12, i.c22), Matrix2(j.j11, j.j12, j.j12, j.j22)
+    one, none = torch.ones_like(i.a11), torch.zeros_like(i.a11)
+    inner = Matrix2(one, none, none, one).plus(C_i @ J_j).inverse()
+    left, right = A_j @ inner, A_i.mT @ inner.mT
+    A = left @ A_i
+    e1, e2 = C_i.times(j.eta1, j.eta2)
+    b1, b2 = left.times(i.b1 + e1, i.b2 + e2)
+    C = left @ C_i @ A_j.mT
+    f1, f2 = J_j.times(i.b1, i.b2)
+    eta1, eta2 = right.times(j.eta1 - f1, j.eta2 - f2)
+    J = right @ J_j @ A_i
+    off_c, off_j = (C.b + C.c) / 2, (J.b + J.c) / 2
+    return _Filtering(
+        *A, b1 + j.b1, b2 + j.b2, C.a + j.c11, off_c + j.c12, C.d + j.c22,
+        eta1 + i.eta1, eta2 + i.eta2, J.a + i.j11, off_j + i.j12, J.d + i.j22,
+    )  # fmt: skip
+
+
+def filter_paired_scan(
+    start: Belief,
+    y: Float[Tensor, "batch time obs"],
+    y_var: Float[Tensor, "batch time obs"],
+    mask: Bool[Tensor, "batch time obs"],
+    hops: Hop,
+) -> tuple[Belief, Belief]:
+    """As `filter_paired`, in O(log T) depth."""
+    y_var = y_var.clamp_min(MIN_VARIANCE)
+    weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, nothing where nothing is seen
+    k1, k2 = hops.upper * weight, hops.side * weight
+    seen = torch.where(mask, y, 0.0)
+    c, s = hops.cos, hops.sin
+    elements = _Filtering(
+        (1 - k1) * c, (1 - k1) * s, -s - k2 * c, c - k2 * s, k1 * seen, k2 * seen,
+        (1 - k1) * hops.upper, (1 - k1) * hops.side, hops.lower - k2 * hops.side,
+        c * seen * weight, s * seen * weight, c * c * weight, c * s * weight, s * s * weight,
+    )  # fmt: skip
+    first = update(predict_paired(start, Hop(*(h[:, 0] for h in hops))), y[:, 0], y_var[:, 0], mask[:, 0])
+    u, low = first.mean.chunk(2, -1)
+    none = torch.zeros_like(u)
+    head = (none, none, none, none, u, low, first.upper, first.side, first.lower, none, none, none, none, none)
+    elements = _Filtering(*(torch.cat([h[:, None], e[:, 1:]], 1) for h, e in zip(head, elements, strict=True)))
+    e = associative_scan(_combine, elements)
+    posterior = hold(Belief(torch.cat([e.b1, e.b2], -1), e.c11, e.c22, e.c12))
+    before = Belief(*(torch.cat([f[:, None], p[:, :-1]], 1) for f, p in zip(start[:4], posterior[:4], strict=True)))
+    return predict_paired(before, hops), posterior
+
+
+class _Smoothing(NamedTuple):
+    """p(z_t | z_T) = N(G z_T + m, P)."""
+
+    g11: Tensor
+    g12: Tensor
+    g21: Tensor
+    g22: Tensor
+    m1: Tensor
+    m2: Tensor
+    p11: Tensor
+    p12: Tensor
+    p22: Tensor
+
+
+def _compose(later: _Smoothing, earlier: _Smoothing) -> _Smoothing:
+    G = Matrix2(*earlier[:4])
+    m1, m2 = G.times(later.m1, later.m2)
+    P = G @ Matrix2(later.p11, later.p12, later.p12, later.p22) @ G.mT
+    return _Smoothing(
+        *(G @ Matrix2(*later[:4])), m1 + earlier.m1, m2 + earlier.m2,
+        P.a + earlier.p11, (P.b + P.c) / 2 + earlier.p12, P.d + earlier.p22,
+    )  # fmt: skip
+
+
+def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
+    """Beliefs given the *whole* series, from the filter's: the exact Rauch-Tung-Striebel pass, elementwise.
+
+    With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:  μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
+    Both are affine in what comes after, so they run through `associative_scan`. In float64 throughout: the inverse of a
+    nearly known prior needs it.
+    """
+    dtype = posterior.mean.dtype
+    u, low = (part.double() for part in posterior.mean.chunk(2, -1))
+    P = Matrix2(*(f.double() for f in (posterior.upper, posterior.side, posterior.side, posterior.lower)))
+    c, s = hops.cos[:, 1:].double(), hops.sin[:, 1:].double()
+    ahead = [f[:, 1:].double() for f in prior[:4]]
+    next_u, next_low = ahead[0].chunk(2, -1)
+    next_P = Matrix2(ahead[1], ahead[3], ahead[3], ahead[2])
+    still = (hops.upper[:, 1:] == 0) & (hops.lower[:, 1:] == 0) & (c == 1) & (s == 0)
+    regular = next_P._replace(a=torch.where(still, 1.0, next_P.a + 1e-300), d=torch.where(still, 1.0, next_P.d + 1e-300))
+    regular = regular._replace(b=torch.where(still, 0.0, regular.b), c=torch.where(still, 0.0, regular.c))
+    now = Matrix2(*(entry[:, :-1] for entry in P))
+    G = now @ Matrix2(c, -s, s, c) @ regular.inverse()
+    one = torch.ones_like(c)
+    G = Matrix2(*(torch.where(still, e, g) for e, g in zip((one, 0 * one, 0 * one, one), G, strict=True)))
+    m1, m2 = G.times(next_u, next_low)
+    C = now.minus(G @ next_P @ G.mT)
+    none = torch.zeros_like(u[:, :1])
+    last = (none, none, none, none, u[:, -1:], low[:, -1:], P.a[:, -1:], P.b[:, -1:], P.d[:, -1:])
+    body = (*G, u[:, :-1] - m1, low[:, :-1] - m2, C.a, (C.b + C.c) / 2, C.d)
+    elements = _Smoothing(*(torch.cat([b, e], 1).flip(1) for b, e in zip(body, last, strict=True)))
+    e = _Smoothing(*(field.flip(1).to(dtype) for field in associative_scan(_compose, elements)))
+    return hold(Belief(torch.cat([e.m1, e.m2], -1), e.p11, e.p22, e.p12, posterior.time))

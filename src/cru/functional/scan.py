@@ -1,0 +1,81 @@
+"""Prefix combination in O(log T) depth, and the 2×2 algebra that the paired filter runs through it."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Elements = TypeVar("Elements", bound=tuple[Tensor, ...])
+
+
+def associative_scan(combine: Callable[[Elements, Elements], Elements], elements: Elements) -> Elements:
+    """e₀, e₀∘e₁, e₀∘e₁∘e₂, … along dimension 1, with plain tensor operations.
+
+    ``combine`` takes and gives tuples of tensors (batch, time, …) and must be associative.
+
+    >>> associative_scan(lambda a, b: (a[0] + b[0],), (torch.arange(5.0)[None],))
+    (tensor([[ 0.,  1.,  3.,  6., 10.]]),)
+    """
+    count = elements[0].shape[1]
+    if count < 2:
+        return elements
+    make = _maker(elements)
+    first, second = (make(e[:, start : count - (count - start) % 2 : 2] for e in elements) for start in (0, 1))
+    first = make(e[:, : second[0].shape[1]] for e in first)
+    odd = associative_scan(combine, combine(first, second))
+    later = make(e[:, 2::2] for e in elements)
+    even = combine(make(o[:, : later[0].shape[1]] for o in odd), later) if later[0].shape[1] else later
+    whole = (torch.cat([e[:, :1], v], 1) for e, v in zip(elements, even, strict=True))
+    return make(_interleaved(a, b) for a, b in zip(whole, odd, strict=True))
+
+
+def _maker(elements: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, ...]]:
+    kind = type(elements)
+    return kind._make if hasattr(kind, "_make") else kind  # a NamedTuple, or a plain tuple
+
+
+def _interleaved(even: Tensor, odd: Tensor) -> Tensor:
+    """Even and odd places put together again; there may be one more even one."""
+    both = torch.stack([even[:, : odd.shape[1]], odd], 2).flatten(1, 2)
+    return both if even.shape[1] == odd.shape[1] else torch.cat([both, even[:, -1:]], 1)
+
+
+class Matrix2(NamedTuple):
+    """A 2×2 matrix of tensors [[a, b], [c, d]]."""
+
+    a: Float[Tensor, "*any"]
+    b: Float[Tensor, "*any"]
+    c: Float[Tensor, "*any"]
+    d: Float[Tensor, "*any"]
+
+    def __matmul__(self, other: "Matrix2") -> "Matrix2":
+        return Matrix2(
+            self.a * other.a + self.b * other.c,
+            self.a * other.b + self.b * other.d,
+            self.c * other.a + self.d * other.c,
+            self.c * other.b + self.d * other.d,
+        )
+
+    def plus(self, other: "Matrix2") -> "Matrix2":
+        """The sum (`+` joins tuples)."""
+        return Matrix2(*(x + y for x, y in zip(self, other, strict=True)))
+
+    def minus(self, other: "Matrix2") -> "Matrix2":
+        """The difference."""
+        return Matrix2(*(x - y for x, y in zip(self, other, strict=True)))
+
+    @property
+    def mT(self) -> "Matrix2":
+        """The transpose."""
+        return Matrix2(self.a, self.c, self.b, self.d)
+
+    def inverse(self) -> "Matrix2":
+        """By the adjugate; the matrix must be regular."""
+        scale = 1 / (self.a * self.d - self.b * self.c)
+        return Matrix2(self.d * scale, -self.b * scale, -self.c * scale, self.a * scale)
+
+    def times(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The product with the vector (x, y)."""
+        return self.a * x + self.b * y, self.c * x + self.d * y
