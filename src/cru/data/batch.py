@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
@@ -13,27 +14,28 @@ from torch import Tensor
 class Batch:
     """Series of different lengths side by side, padded at the end.
 
-    ============  =====================================  ============================================================
-    field         shape                                  meaning
-    ============  =====================================  ============================================================
-    times         (batch, time) float64                  absolute times, never decreasing, in the data's own unit
-    values        (batch, time, \\*feature)               inputs; 0 where nothing is observed, never NaN
-    mask          (batch, time, \\*feature)               True = observed; images: (batch, time, 1, 1, 1)
-    targets       (batch, time, \\*target)                what to predict at ``times``; 0 where there is nothing to predict
-    target_mask   (batch, time, \\*target)                True = a target that counts in loss and scores
-    hidden        (batch, time, \\*target)                the part of ``target_mask`` that the task withheld from the inputs
-    lengths       (batch,)                               time points of each series; all later ones are padding
-    ids           batch strings                          the names of the series
-    extras        name -> (batch, time, ...)             what a dataset keeps beside the values, e.g. ``noise``
-    ============  =====================================  ============================================================
+    ============  ============================  =======================================================
+    field         shape                         meaning
+    ============  ============================  =======================================================
+    times         (batch, time) float64         absolute times in the data's own unit, never decreasing
+    values        (batch, time, ...feature)     inputs; 0 where nothing is observed, never NaN
+    mask          (batch, time, ...feature)     True = observed; images: (batch, time, 1, 1, 1)
+    targets       (batch, time, ...target)      what to predict at ``times``; 0 where there is nothing
+    target_mask   (batch, time, ...target)      True = a target that counts in loss and scores
+    hidden        (batch, time, ...target)      the targets that the task withheld from the inputs
+    lengths       (batch,)                      time points of each series; later ones are padding
+    ids           ``batch`` strings             the names of the series
+    extras        name -> (batch, time, ...)    what a dataset keeps beside the values: ``noise``
+    ============  ============================  =======================================================
 
-    A mask always broadcasts against what it masks. For images it has one entry a frame, so that a count of target entries is
-    ``batch.target_mask.expand_as(batch.targets).sum()`` everywhere.
+    A mask always broadcasts against what it masks. For images it has one entry a frame, so that a count of
+    target entries is ``batch.target_mask.expand_as(batch.targets).sum()`` everywhere.
 
-    Targets sit at the input times. A time to be predicted without a reading is a time point with nothing observed.
+    Targets sit at the input times. A time to be predicted without a reading is a time point with nothing
+    observed.
 
-    Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter that runs over it
-    changes nothing. A series without any time point is all padding, at time 0.
+    Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter
+    that runs over it changes nothing. A series without any time point is all padding, at time 0.
 
     >>> batch = cru.data.from_table(frame, id="station", time="day").batch([0, 1])
     >>> prediction = model(batch.to("cuda"))
@@ -69,7 +71,6 @@ class Batch:
             keep = name == "times" or not tensor.is_floating_point()
             return tensor.to(device=device, dtype=None if keep else dtype)
 
-        tensors = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        moved = {name: move(t, name) for name, t in tensors.items() if isinstance(t, Tensor)}
-        extras = {name: move(t, name) for name, t in self.extras.items()}
-        return dataclasses.replace(self, **moved, extras=extras)
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        moved: dict[str, Any] = {name: move(value, name) for name, value in fields.items() if isinstance(value, Tensor)}
+        return dataclasses.replace(self, **moved, extras={k: move(t, k) for k, t in self.extras.items()})

@@ -1,4 +1,5 @@
-"""Prepared series on disk: plain arrays with a header, written atomically and verified when read. Nothing is ever unpickled."""
+"""Prepared series on disk: plain arrays with a header, written atomically and verified when read. Nothing is
+ever unpickled."""
 
 import hashlib
 import json
@@ -26,7 +27,8 @@ def cache_dir(chosen: Path | None = None) -> Path:
 
 
 def cached(path: Path, key: dict[str, Any] | None, build: Callable[[], tuple[SeriesSet, dict[str, Any]]]) -> SeriesSet:
-    """The series kept in ``path`` if they are whole and made for ``key``, else those that ``build`` makes, with their key.
+    """The series kept in ``path`` if they are whole and made for ``key``, else those that ``build`` makes,
+    with their key.
 
     A ``key`` of None takes whatever is there.
     """
@@ -53,7 +55,7 @@ def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez(file, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
+            np.savez(file, header=np.array(json.dumps(header)), **arrays)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -63,11 +65,12 @@ def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
 
 
 def load_series(path: Path, key: dict[str, Any] | None) -> SeriesSet | None:
-    """Series from ``path``, or None if there are none, if they were made for another key, or if the file is damaged."""
+    """Series from ``path``, or None if there are none, if they were made for another key, or if the file is
+    damaged."""
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as whole, np.load(whole, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             if header["format"] != _FORMAT or (key is not None and header["key"] != json.loads(json.dumps(key))):
                 return None

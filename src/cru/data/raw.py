@@ -1,6 +1,8 @@
 """Raw files: found in a folder of the user's, or downloaded from the official source."""
 
+import gzip
 import os
+import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +24,8 @@ def data_dir(chosen: Path | None) -> Path | None:
 
 
 def find(folder: Path, subfolders: Sequence[str], wanted: Sequence[str]) -> list[Path]:
-    """The files ``wanted``, all in ``folder`` or all in one of its ``subfolders``; empty if they are not there."""
+    """The files ``wanted``, all in ``folder`` or all in one of its ``subfolders``; empty if they are not
+    there."""
     for place in [folder, *(folder / name for name in subfolders)]:
         paths = [place / name for name in wanted]
         if all(path.exists() for path in paths):
@@ -40,8 +43,8 @@ def verify(path: Path, sha256: str) -> Path:
     found = pooch.file_hash(str(path), alg="sha256")
     if found != sha256:
         raise ValueError(
-            f"{path} must be the official file, but its sha256 is {found[:12]}... instead of {sha256[:12]}...: it is damaged or "
-            "altered. Download it again."
+            f"{path} must be the official file, but its sha256 is {found[:12]}... instead of {sha256[:12]}...: "
+            "it is damaged or altered. Download it again."
         )
     return path
 
@@ -49,18 +52,29 @@ def verify(path: Path, sha256: str) -> Path:
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """One sentence for an archive that ends too early or holds garbage, in place of what gzip and tar have to say."""
-    import tarfile
-
     try:
         yield
-    except (EOFError, zlib.error, tarfile.TarError, OSError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise
+    except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} must be a whole gzip archive, but it is truncated or damaged: {error}.") from None
 
 
-def download(base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | None, progress: bool) -> list[Path]:
-    """Fetch files (name -> sha256, None if the source changes daily) into the cache; those that are there are only checked."""
+def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of a gzipped tar archive whose name ends in ``suffix``, in one pass."""
+    with readable(path), gzip.open(path) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.name.endswith(suffix) else None
+                if file is not None:
+                    yield member.name, file.read()
+        while stream.read(1 << 20):  # tar stops before the end of gzip, where the checksum is
+            pass
+
+
+def download(
+    base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | None, progress: bool
+) -> list[Path]:
+    """Fetch files (name -> sha256, None if the source changes daily) into the cache; those that are there are
+    only checked."""
     folder = cache_dir(cache) / "raw" / subfolder
     paths = []
     for name, sha256 in files.items():
@@ -74,12 +88,14 @@ def download(base_url: str, files: dict[str, str | None], subfolder: str, *, cac
                 downloader=fetch,
             )
         except ValueError:
-            raise ValueError(f"{base_url}{name} must have the sha256 {sha256}, but what came has another. Try again.") from None
+            raise ValueError(
+                f"{base_url}{name} must have the sha256 {sha256}, but what came has another. Try again."
+            ) from None
         except requests.RequestException as error:
             reason = type(error).__name__ if error.response is None else f"the server says {error.response.status_code}"
             raise OSError(
-                f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or download it by hand and "
-                "give its folder with --data-dir."
+                f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
+                "download it by hand and give its folder with --data-dir."
             ) from None
         paths.append(Path(done))
     return paths
@@ -88,7 +104,8 @@ def download(base_url: str, files: dict[str, str | None], subfolder: str, *, cac
 class _Resuming:
     """A downloader for pooch that goes on where an interrupted download of the same file stopped.
 
-    What has arrived waits in a ``.part`` file, which never bears the final name and is gone once the file is complete or wrong.
+    What has arrived waits in a ``.part`` file, which never bears the final name and is gone once the file is
+    complete or wrong.
     """
 
     def __init__(self, part: Path, *, progress: bool, resume: bool) -> None:

@@ -1,7 +1,7 @@
 """Scaling of features, and the way back to the user's units."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -32,8 +32,8 @@ class Scaler:
     ) -> "Scaler":
         """Learn from the observed values: mean and standard deviation, or minimum and range (``"min-max"``).
 
-        A feature that never varies, or that is never observed, is only shifted. With ``through_zero`` the minimum is at most 0 and
-        the maximum at least 0, as if missing values were zeros.
+        A feature that never varies, or that is never observed, is only shifted. With ``through_zero`` the
+        minimum is at most 0 and the maximum at least 0, as if missing values were zeros.
         """
         if kind not in ("standard", "min-max"):
             raise ValueError(f"`kind` must be 'standard' or 'min-max', got {kind!r}.")
@@ -49,15 +49,19 @@ class Scaler:
 
     def transform(self, values: Array) -> Array:
         """Values (..., feature) in scaled units."""
-        return (values - self._like(self.shift, values)) / self._like(self.scale, values)
+        scaled: Array = (values - self._like(self.shift, values)) / self._like(self.scale, values)
+        return scaled
 
     def inverse(self, mean: Array) -> Array:
         """Scaled values (..., feature) in the user's units."""
-        return mean * self._like(self.scale, mean) + self._like(self.shift, mean)
+        natural: Array = mean * self._like(self.scale, mean) + self._like(self.shift, mean)
+        return natural
 
     def inverse_std(self, std: Array) -> Array:
-        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root first."""
-        return std * self._like(self.scale, std)
+        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root
+        first."""
+        natural: Array = std * self._like(self.scale, std)
+        return natural
 
     def to_dict(self) -> dict[str, list[float]]:
         """For JSON, beside a model's weights."""
@@ -69,5 +73,5 @@ class Scaler:
         return Scaler(tuple(saved["shift"]), tuple(saved["scale"]))
 
     @staticmethod
-    def _like(numbers: tuple[float, ...], other: Any) -> Any:
+    def _like(numbers: tuple[float, ...], other: Array) -> Array:
         return other.new_tensor(numbers) if isinstance(other, Tensor) else np.asarray(numbers, other.dtype)

@@ -16,8 +16,9 @@ from cru.data.scaler import Scaler
 class Task(NamedTuple):
     """What a model has to know about a task besides the tensors.
 
-    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A ``causal`` task is
-    meaningless for a model that looks at later inputs, such as one with attention over the whole series.
+    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A
+    ``causal`` task is meaningless for a model that looks at later inputs, such as one with attention over the
+    whole series.
     """
 
     name: str
@@ -28,11 +29,13 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeriesSet:
-    """Irregular series, each with its own times. Row ``r`` is one time point; series ``i`` is rows ``offsets[i]:offsets[i + 1]``.
+    """Irregular series, each with its own times. Row ``r`` is one time point; series ``i`` is rows
+    ``offsets[i]:offsets[i + 1]``.
 
-    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries hold 0 with a mask
-    of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and ``task`` are filled by a function of
-    :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`, :func:`cru.data.from_arrays` or :func:`make_series`.
+    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries
+    hold 0 with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and
+    ``task`` are filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
+    :func:`cru.data.from_arrays` or :func:`make_series`.
 
     Times are numbers in ``time_unit``; where they came as dates, ``origin`` is the moment of time 0.
     """
@@ -70,7 +73,8 @@ class SeriesSet:
     @property
     def step_index(self) -> Int64[np.ndarray, " row"]:
         """The position of each row within its series."""
-        return np.arange(len(self.times)) - np.repeat(self.offsets[:-1], self.lengths)
+        position: np.ndarray = np.arange(len(self.times)) - np.repeat(self.offsets[:-1], self.lengths)
+        return position
 
     @property
     def is_image(self) -> bool:
@@ -109,7 +113,9 @@ class SeriesSet:
 
     def take_rows(self, rows: Int[np.ndarray, " n"], offsets: Int64[np.ndarray, " bound"]) -> "SeriesSet":
         """The same series with only the chosen time points; ``offsets`` says where each series now begins."""
-        per_row = {name: getattr(self, name) for name in ("times", "values", "mask", "targets", "target_mask", "hidden")}
+        per_row = {
+            name: getattr(self, name) for name in ("times", "values", "mask", "targets", "target_mask", "hidden")
+        }
         return dataclasses.replace(
             self,
             offsets=offsets,
@@ -130,12 +136,13 @@ class SeriesSet:
         return dataclasses.replace(self, values=scaled, scaler=scaler)
 
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
-        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no entries."""
+        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no
+        entries."""
         chosen = np.asarray(indices, np.int64)
         lengths = self.lengths[chosen]
         steps = np.arange(max(1, lengths.max(initial=0)))
         valid = steps < lengths[:, None]
-        # Padding looks at the last time point again. A series without any looks at row 0, whatever that is: all of it is blanked.
+        # Padding looks at the last time point again; a series without any looks at row 0, which is then blanked.
         last = np.minimum(steps, np.maximum(lengths - 1, 0)[:, None])
         rows = np.where(lengths[:, None] > 0, self.offsets[:-1][chosen][:, None] + last, 0)
 
@@ -167,7 +174,8 @@ class SeriesSet:
     def batches(
         self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
     ) -> Iterator[Batch]:
-        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be smaller."""
+        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be
+        smaller."""
         if size < 1:
             raise ValueError(f"`size` must be at least 1, got {size}.")
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))
@@ -203,7 +211,7 @@ def make_series(
         raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
     falls = np.diff(times) < 0
     starts = offsets[1:-1]
-    falls[starts[(starts > 0) & (starts < len(times))] - 1] = False  # from one series to the next, time may go back
+    falls[starts[(starts > 0) & (starts < len(times))] - 1] = False  # the next series may begin earlier
     if falls.any():
         row = int(falls.argmax())
         series = int(np.searchsorted(offsets, row, side="right")) - 1

@@ -26,9 +26,7 @@ class Splits(NamedTuple):
         return Splits(self.train.first(train), self.validation.first(validation), self.test.first(test))
 
 
-def split(
-    series: SeriesSet, fractions: tuple[float, float, float] = (0.6, 0.2, 0.2), *, seed: int = 0
-) -> Splits:
+def split(series: SeriesSet, fractions: tuple[float, float, float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> Splits:
     """Deal the series out at random: the same ``seed`` gives the same sets on every machine.
 
     The validation and test shares are rounded down, but hold at least one series; the rest trains.
@@ -57,7 +55,8 @@ def scale(
     *,
     through_zero: bool = False,
 ) -> Splits:
-    """Scale all three sets with what the training set says (the honest default), or each set by itself (as in the paper).
+    """Scale all three sets with what the training set says (the honest default), or each set by itself (as in
+    the paper).
 
     >>> splits = scale(split(series))                            # mean 0 and variance 1 on the training set
     >>> splits = scale(splits, fit_on="each", kind="min-max")    # every set to [0, 1] with its own minima and maxima
@@ -69,7 +68,7 @@ def scale(
     if fit_on not in ("train", "each"):
         raise ValueError(f"`fit_on` must be 'train' or 'each', got {fit_on!r}.")
     if splits.train.is_image:
-        raise ValueError("`splits` must hold features, not images: pixels are already between 0 and 1 in a batch.")
+        raise ValueError("`splits` must hold features, not images, whose pixels are already in [0, 1] in a batch.")
     if fit_on == "each":
         return splits.map(lambda part: part.scaled_by(fitted(part)))
     scaler = fitted(splits.train)

@@ -1,4 +1,5 @@
-"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of arrays."""
+"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of
+arrays."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,15 @@ from cru.data.grouping import average, group, pivot
 from cru.data.series import SeriesSet, make_series
 
 # Nanoseconds in each unit that dates can be measured in.
-UNITS = {"us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "D": 86400 * 10**9, "W": 604800 * 10**9}
+UNITS = {
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "D": 86400 * 10**9,
+    "W": 604800 * 10**9,
+}
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 
 
@@ -26,17 +35,18 @@ def from_table(
     unit: str | None = None,
     duplicates: Literal["refuse", "mean"] = "refuse",
 ) -> SeriesSet:
-    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet`` file.
+    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet``
+    file.
 
-    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time`` the column with
-    numbers or dates. Rows may come in any order.
+    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time``
+    the column with numbers or dates. Rows may come in any order.
 
     * Wide: ``values`` are the columns of readings (None: all others); NaN or null means missing.
     * Long: ``variable`` names the column that says what was measured, ``values`` the one column of readings.
 
-    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest one in the table, which is
-    kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are refused, or averaged for each
-    variable with ``duplicates="mean"``.
+    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest
+    one in the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series
+    at one time are refused, or averaged for each variable with ``duplicates="mean"``.
 
     >>> from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D")
     >>> from_table("readings.parquet", id="patient", time="hour", variable="parameter", values="value")
@@ -74,10 +84,11 @@ def from_table(
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
-    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for missing.
+    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for
+    missing.
 
-    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2 and so on. Other entries
-    are not looked at.
+    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2
+    and so on. Other entries are not looked at.
 
     >>> from_arrays({"X": X, "time_points": hours})
     """
@@ -90,7 +101,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     points = np.asarray(data.get("time_points", np.arange(length)), np.float64)
     if points.shape not in ((length,), (count, length)):
         raise ValueError(
-            f"`time_points` must have shape ({length},) or ({count}, {length}) to go with `X`, got {points.shape}."
+            f"`time_points` must have shape ({length},) or ({count}, {length}), as `X` has, got {points.shape}."
         )
     points = np.broadcast_to(points, (count, length))
     real = ~np.isnan(points)
@@ -110,10 +121,11 @@ def _read(frame: Any, keys: list[str], values: list[str] | None) -> pl.DataFrame
         known = nw.from_native(frame, eager_only=True)
     except TypeError:
         raise ValueError(
-            f"`frame` must be a pandas or polars frame or the path of a .csv or .parquet file, got {type(frame).__name__}."
+            "`frame` must be a pandas or polars frame or the path of a .csv or .parquet file, "
+            f"got {type(frame).__name__}."
         ) from None
-    wanted = [*keys, *values] if values is not None else known.columns
-    _require(wanted, known.columns)
+    _require([*keys, *(values or [])], known.columns)
+    wanted = known.columns if values is None else [*keys, *values]
     try:
         return pl.DataFrame({name: known[name].to_polars() for name in wanted})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects
@@ -135,8 +147,8 @@ def _read_file(path: Path, keys: list[str], values: list[str] | None) -> pl.Data
         _require([*keys, *(values or [])], header.columns)
         wanted = header.columns if values is None else [*keys, *values]
         # A column that begins with whole numbers may go on with others.
-        whole = [c for c in wanted if c not in keys[:-1] and header[c].dtype in (pl.Int64, pl.Null)]
-        options |= {"columns": wanted, "schema_overrides": {c: pl.Float64 for c in whole if c not in keys}}
+        whole = [c for c in wanted if c not in keys and header[c].dtype in (pl.Int64, pl.Null)]
+        options |= {"columns": wanted, "schema_overrides": dict.fromkeys(whole, pl.Float64)}
         try:
             return pl.read_csv(path, infer_schema_length=1000, **options)
         except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
@@ -167,8 +179,7 @@ def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str]) -> N
         empty = table[name].null_count() + int((table[name].is_nan().sum() or 0) if table[name].dtype.is_float() else 0)
         if empty:
             raise ValueError(f"column {name!r} must be filled in every row: {empty} of {len(table)} are missing.")
-    kinds = {name: table[name].dtype for name in values}
-    wrong = [f"{name!r} ({kind})" for name, kind in kinds.items() if not _is_number(kind)]
+    wrong = [f"{name!r} ({table[name].dtype})" for name in values if not _is_number(table[name])]
     if wrong:
         raise ValueError(
             f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
@@ -176,8 +187,8 @@ def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str]) -> N
         )
 
 
-def _is_number(kind: pl.DataType) -> bool:
-    return kind.is_numeric() or kind in (pl.Boolean, pl.Null)
+def _is_number(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
 
 
 def _numbers(column: pl.Series) -> np.ndarray:
@@ -203,8 +214,8 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
         return times, unit or "", None
     if kind not in (pl.Date, pl.Datetime):
         raise ValueError(
-            f"column {column.name!r} must hold numbers or dates, got {kind}. Parse it first, for example with "
-            "pandas.to_datetime."
+            f"column {column.name!r} must hold numbers or dates, got {kind}. Parse it first, "
+            "for example with pandas.to_datetime."
         )
     if unit not in UNITS:
         raise ValueError(f"`unit` must be one of {', '.join(UNITS)} for dates in {column.name!r}, got {unit!r}.")
@@ -221,6 +232,7 @@ def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names:
     if len(repeated):
         series = int(np.searchsorted(offsets, repeated[0], side="right")) - 1
         raise ValueError(
-            f"the table must have one reading for each series, variable and time: series {names[series]} has several at time "
-            f"{times[repeated[0]]:g}, and so have {len(repeated) - 1} other times. Give `duplicates='mean'` to average them."
+            f"the table must have one reading for each series, variable and time: series {names[series]} has "
+            f"several at time {times[repeated[0]]:g}, one of {len(repeated)} such times. "
+            "Give `duplicates='mean'` to average them."
         )

@@ -1,4 +1,5 @@
-"""Pendulum images: a thick line on a canvas, made small with a Lanczos filter, exactly as Pillow draws them."""
+"""Pendulum images: a thick line on a canvas, made small with a Lanczos filter, exactly as Pillow draws
+them."""
 
 import numpy as np
 from jaxtyping import Float64, UInt8
@@ -25,19 +26,20 @@ def _draw(x: int, y: int) -> UInt8[np.ndarray, "24 24"]:
     canvas = Image.new("F", (CANVAS, CANVAS), 0.0)
     ImageDraw.Draw(canvas).line([(CANVAS // 2, CANVAS // 2), (x, y)], fill=1.0, width=LINE_WIDTH)
     small = np.asarray(canvas.resize((IMAGE, IMAGE), Image.Resampling.LANCZOS))
-    return np.rint(np.clip(small, 0, 1) * 255).astype(np.uint8)
+    pixels: np.ndarray = np.clip(np.rint(small * 255), 0, 255).astype(np.uint8)
+    return pixels
 
 
 def sine(x: Float64[np.ndarray, " n"], out: Float64[np.ndarray, " n"] | None = None) -> Float64[np.ndarray, " n"]:
     """sin x to 1e-15 by its Taylor series on [-π/2, π/2].
 
-    numpy's own sine differs in the last bit from processor to processor, and a pendulum near the top multiplies that difference a
-    hundred billion times within a sequence.
+    numpy's own sine differs in the last bit from processor to processor, and a pendulum near the top
+    multiplies that difference a hundred billion times within a sequence.
     """
     half_turns = np.rint(x / np.pi)
     reduced = x - half_turns * np.pi
     square = reduced * reduced
-    total = np.multiply(square, _TAYLOR[-1], out=out)
+    total: np.ndarray = np.multiply(square, _TAYLOR[-1], out=out)
     for coefficient in _TAYLOR[-2:0:-1]:
         total += coefficient
         total *= square

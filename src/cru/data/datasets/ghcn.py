@@ -1,11 +1,10 @@
 """NOAA's GHCN-Daily fixed-width lines: one line holds one month of one element at one station.
 
-Columns: station 1-11, year 12-15, month 16-17, element 18-21, then for each of 31 days a value (5) and three flags (measurement,
-quality, source; 1 each). -9999 is missing; any quality flag drops the value.
+Columns: station 1-11, year 12-15, month 16-17, element 18-21, then for each of 31 days a value (5) and three
+flags (measurement, quality, source; 1 each). -9999 is missing; any quality flag drops the value.
 """
 
 import gzip
-import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from cru.data.raw import readable
+from cru.data.raw import members, readable
 
 _WIDTH = 269
 _DAYS = 31
@@ -21,7 +20,8 @@ _ENDING_FLAGS = 3  # a line may have lost the blanks at its end, but no more
 
 
 class Grid(NamedTuple):
-    """Measurements as stored by station, day and element, NaN where missing or flagged, and each station's first and last year."""
+    """Measurements as stored by station, day and element, NaN where missing or flagged, and each station's
+    first and last year."""
 
     stations: list[str]
     values: Float32[np.ndarray, "station day element"]
@@ -32,19 +32,19 @@ class Grid(NamedTuple):
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     """Name and text of each file of lines, whether it lies in a tar archive, in gzip or by itself."""
     for path in paths:
-        with readable(path):
-            if path.name.endswith(".tar.gz"):
-                with tarfile.open(path, "r|gz") as archive:
-                    for member in archive:
-                        file = archive.extractfile(member) if member.name.endswith(".dly") else None
-                        if file is not None:
-                            yield member.name, file.read()
-            else:
-                yield path.name, gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if path.name.endswith(".tar.gz"):
+            yield from members(path, ".dly")
+        elif path.suffix == ".gz":
+            with readable(path):
+                text = gzip.decompress(path.read_bytes())
+            yield path.name, text
+        else:
+            yield path.name, path.read_bytes()
 
 
 def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: range) -> Grid:
-    """Read the chosen elements and years; lines of other years only tell since when and until when a station reports."""
+    """Read the chosen elements and years; lines of other years only tell since when and until when a station
+    reports."""
     wanted = np.array(elements, "S4")
     kept, reports = [], []
     for name, text in files:
@@ -55,7 +55,8 @@ def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: ra
         kept.append(lines[(year >= years.start) & (year < years.stop)])
     if not sum(len(lines) for lines in kept):
         raise ValueError(
-            f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}, there is none."
+            f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}, "
+            "there is none."
         )
     stations, index = np.unique(np.concatenate([station for station, _ in reports]), return_inverse=True)
     year = np.concatenate([years_of for _, years_of in reports])

@@ -1,7 +1,7 @@
 """The pendulum of Becker et al. 2019: simulated, drawn as 24 x 24 images, and sampled at irregular times.
 
-Everything that enters an image or a target is computed with additions and multiplications alone (no vendor's sine), so that a seed gives
-the same data on every machine.
+Everything that enters an image or a target is computed with additions and multiplications alone (no vendor's
+sine), so that a seed gives the same data on every machine.
 """
 
 from collections.abc import Callable
@@ -46,22 +46,22 @@ def load(
     seed: int = 0,
     progress: bool = False,
 ) -> Splits:
-    """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the cache.
+    """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the
+    cache.
 
     There are no raw files: ``data_dir`` is not looked at.
     """
     key = {"dataset": variant.name, "version": _VERSION, "seed": seed, "sizes": list(SIZES)}
     path = cache_dir(cache) / f"{variant.name}-{seed}.npz"
     series = cached(path, key, lambda: (generate(variant, sum(SIZES), seed=seed, progress=progress), key))
-    bounds = np.cumsum((0, *SIZES))
-    return Splits(*(series.take(np.arange(a, b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)))
+    return Splits(*(series.take(part) for part in np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])))
 
 
 def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:
     """``count`` sequences of 50 frames. Times are frame numbers out of 0 ... 99.
 
-    Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the image counts (1 is a clean
-    image, 0 is nothing but noise).
+    Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the
+    image counts (1 is a clean image, 0 is nothing but noise).
     """
     from tqdm import tqdm
 
@@ -71,12 +71,11 @@ def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = Fa
     frame = np.sort(rng_frames.random((count, FRAMES)).argsort(1, kind="stable")[:, :KEPT_FRAMES], 1)
     angle = np.take_along_axis(angle, frame, 1).ravel()
     images = draw_lines(angle)
-    factor = np.ones((count, FRAMES), np.float32)
     if variant.noisy:
-        factor = noise_factors(count, rng_noise)
-    factor = np.take_along_axis(factor, frame, 1).ravel()
-    if variant.noisy:
+        factor = np.take_along_axis(noise_factors(count, rng_noise), frame, 1).ravel()
         images = add_noise(images, factor, rng_noise)
+    else:
+        factor = np.ones(len(angle), np.float32)
     rows = count * KEPT_FRAMES
     return SeriesSet(
         times=frame.ravel().astype(np.float64),
@@ -126,7 +125,8 @@ def simulate(
 
 
 def noise_factors(count: int, rng: np.random.Generator) -> Float32[np.ndarray, "count frame"]:
-    """How much of each image is left: a clipped random walk, cut off and stretched at thresholds of each sequence's own."""
+    """How much of each image is left: a clipped random walk, cut off and stretched at thresholds of each
+    sequence's own."""
     walk = np.empty((count, FRAMES))
     walk[:, 0] = rng.random(count)
     steps = rng.uniform(-0.2, 0.2, (count, FRAMES))

@@ -1,7 +1,6 @@
 """PhysioNet/CinC Challenge 2012: 48 hours of 8 000 intensive-care patients, 37 variables."""
 
 import io
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,14 +22,16 @@ FILES: dict[str, str | None] = {
     "Outcomes-b.txt": "1305f29734da374a809483229a99f33a9230aa8d4fa74b1a2d6ad788136423d5",
 }
 DESCRIPTORS = ("RecordID", "Age", "Gender", "Height", "ICUType")
+# fmt: off
 UNITS = {
     "Albumin": "g/dL", "ALP": "IU/L", "ALT": "IU/L", "AST": "IU/L", "Bilirubin": "mg/dL", "BUN": "mg/dL",
     "Cholesterol": "mg/dL", "Creatinine": "mg/dL", "DiasABP": "mmHg", "FiO2": "", "GCS": "", "Glucose": "mg/dL",
-    "HCO3": "mmol/L", "HCT": "%", "HR": "bpm", "K": "mEq/L", "Lactate": "mmol/L", "Mg": "mmol/L", "MAP": "mmHg",
-    "MechVent": "", "Na": "mEq/L", "NIDiasABP": "mmHg", "NIMAP": "mmHg", "NISysABP": "mmHg", "PaCO2": "mmHg",
-    "PaO2": "mmHg", "pH": "", "Platelets": "cells/nL", "RespRate": "bpm", "SaO2": "%", "SysABP": "mmHg", "Temp": "°C",
-    "TroponinI": "µg/L", "TroponinT": "µg/L", "Urine": "mL", "WBC": "cells/nL", "Weight": "kg",
-}  # fmt: skip
+    "HCO3": "mmol/L", "HCT": "%", "HR": "bpm", "K": "mEq/L", "Lactate": "mmol/L", "MAP": "mmHg", "MechVent": "",
+    "Mg": "mmol/L", "Na": "mEq/L", "NIDiasABP": "mmHg", "NIMAP": "mmHg", "NISysABP": "mmHg", "PaCO2": "mmHg",
+    "PaO2": "mmHg", "pH": "", "Platelets": "cells/nL", "RespRate": "bpm", "SaO2": "%", "SysABP": "mmHg",
+    "Temp": "°C", "TroponinI": "µg/L", "TroponinT": "µg/L", "Urine": "mL", "WBC": "cells/nL", "Weight": "kg",
+}
+# fmt: on
 OUTCOMES = ("SAPS-I", "SOFA", "Length_of_stay", "Survival", "In-hospital_death")
 _HEADER = b"Time,Parameter,Value"
 _VERSION = 1
@@ -45,17 +46,23 @@ def load(
     published: bool = False,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by patient, each feature to [0, 1] for each set. Times are hours since admission.
+    """The paper's sets: 60/20/20 by patient, each feature to [0, 1] for each set. Times are hours since
+    admission.
 
-    ``scaling="train"`` takes minima and maxima from the training set alone, None leaves clinical units. ``published`` does as the
-    published runs did: a weight of -1 counts as a measurement, and minima are at most 0.
+    ``scaling="train"`` takes minima and maxima from the training set alone, None leaves clinical units.
+    ``published`` does as the published runs did: a weight of -1 counts as a measurement, and minima are at
+    most 0.
     """
     sets = split(prepare(data_dir=data_dir, cache=cache, published=published, progress=progress), seed=seed)
     return sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max", through_zero=published)
 
 
 def prepare(
-    *, data_dir: Path | None = None, cache: Path | None = None, published: bool = False, progress: bool = False
+    *,
+    data_dir: Path | None = None,
+    cache: Path | None = None,
+    published: bool = False,
+    progress: bool = False,
 ) -> SeriesSet:
     """All patients with their 37 variables in clinical units, and their outcomes."""
     folder = raw.data_dir(data_dir)
@@ -74,15 +81,16 @@ def prepare(
 def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool = False) -> SeriesSet:
     """Read archives of records and tables of outcomes.
 
-    Times are rounded to 0.1 h; several values of one variable in such a slot are averaged. A weight of -1 is missing, unless
-    ``published``; its slot stays, so that a patient with nothing measured has one empty time point.
+    Times are rounded to 0.1 h; several values of one variable in such a slot are averaged. A weight of -1 is
+    missing, unless ``published``; its slot stays, so that a patient with nothing measured has one empty time
+    point.
     """
     records = [record for archive in archives for record in _records(archive)]
     if not records:
         raise ValueError(f"{archives[0]} must hold records named like set-a/132539.txt, there is none.")
     table = _table(records)
     patient = np.repeat(np.arange(len(records)), [record.lines for record in records])
-    known = np.array(sorted(UNITS, key=str.lower))
+    known = list(UNITS)
     code = {name: k for k, name in enumerate(known)} | dict.fromkeys(DESCRIPTORS, 0)
     missing = table["parameter"].is_in(DESCRIPTORS)
     if not published:
@@ -102,7 +110,7 @@ def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool
         wide.values,
         wide.offsets,
         ids=ids,
-        names=known.tolist(),
+        names=known,
         units=[UNITS[name] for name in known],
         time_unit="h",
         per_series=_outcomes(outcomes, ids),
@@ -119,22 +127,19 @@ class _Record(NamedTuple):
 def _records(archive: Path) -> list[_Record]:
     """The text files of an archive, without their headers."""
     records = []
-    with raw.readable(archive), tarfile.open(archive, "r|gz") as members:
-        for member in members:
-            file = members.extractfile(member) if member.name.endswith(".txt") else None
-            if file is None:
-                continue
-            header, _, body = file.read().replace(b"\r\n", b"\n").partition(b"\n")
-            where = f"{member.name} in {archive}"
-            if header != _HEADER:
-                raise ValueError(f"{where} must be a record that begins with {_HEADER.decode()!r}, got {header[:40]!r}.")
-            body = body.rstrip(b"\n") + b"\n" if body.strip() else b""
-            records.append(_Record(Path(member.name).stem, where, body, body.count(b"\n")))
+    for name, text in raw.members(archive, ".txt"):
+        header, _, body = text.replace(b"\r\n", b"\n").partition(b"\n")
+        where = f"{name} in {archive}"
+        if header != _HEADER:
+            raise ValueError(f"{where} must be a record that begins with {_HEADER.decode()!r}, got {header[:40]!r}.")
+        body = body.rstrip(b"\n") + b"\n" if body.strip() else b""
+        records.append(_Record(Path(name).stem, where, body, body.count(b"\n")))
     return records
 
 
 def _table(records: Sequence[_Record]) -> pl.DataFrame:
-    """All lines of all records: slot of 0.1 h, parameter, value. A bad line is found by reading record by record."""
+    """All lines of all records: slot of 0.1 h, parameter, value. A bad line is found by reading record by
+    record."""
     try:
         table = _read_lines(b"".join(record.body for record in records))
         if len(table) == sum(record.lines for record in records):
@@ -157,7 +162,9 @@ def _read_lines(text: bytes) -> pl.DataFrame:
     if not text:
         return pl.DataFrame(schema=schema | {"slot": pl.Float64})
     table = pl.read_csv(io.BytesIO(text), has_header=False, schema=schema)
-    wrong = table.filter(~pl.col("time").str.contains(r"^\d\d:[0-5]\d$").fill_null(False) | ~pl.col("value").is_finite().fill_null(False))
+    wrong = table.filter(
+        ~pl.col("time").str.contains(r"^\d\d:[0-5]\d$").fill_null(False) | ~pl.col("value").is_finite().fill_null(False)
+    )
     if len(wrong):
         raise ValueError(f"'{wrong['time'][0]},{wrong['parameter'][0]},{wrong['value'][0]}' is not such a line.")
     unknown = set(table["parameter"].unique()) - set(UNITS) - set(DESCRIPTORS)

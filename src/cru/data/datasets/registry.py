@@ -13,7 +13,8 @@ from cru.data.splits import Splits
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A dataset of the paper: where it comes from, how it is loaded, and by what the paper multiplies its times for the CRU."""
+    """A dataset of the paper: where it comes from, how it is loaded, and by what the paper multiplies its
+    times for the CRU."""
 
     name: str
     about: str
@@ -28,7 +29,7 @@ DATASETS = {
     for entry in (
         Dataset(
             name="pendulum-interpolation",
-            about="4 000 sequences of 50 images, one each 0.05 s at the most, to fill in",
+            about="4 000 sequences of 50 images, half of them to fill in",
             source="simulated",
             time_scale=1.0,
             load=partial(pendulum.load, pendulum.INTERPOLATION),
@@ -36,7 +37,7 @@ DATASETS = {
         ),
         Dataset(
             name="pendulum-regression",
-            about="4 000 sequences of 50 noisy images, one each 0.01 s at the most, with the angle to find",
+            about="4 000 sequences of 50 noisy images, the angle to be found",
             source="simulated",
             time_scale=1.0,
             load=partial(pendulum.load, pendulum.REGRESSION),
@@ -82,8 +83,9 @@ def load(
 ) -> Splits:
     """Training, validation and test sets of a dataset, prepared as in the paper.
 
-    Raw files are looked for in ``data_dir``, else in the folder named by ``CRU_DATA_DIR``, else downloaded. What is prepared is kept in
-    ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further options are those of the dataset's own ``load``.
+    Raw files are looked for in ``data_dir``, else in the folder named by ``CRU_DATA_DIR``, else downloaded.
+    What is prepared is kept in ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further
+    options are those of the dataset's own ``load``.
 
     >>> train, validation, test = load("ushcn", data_dir="raw")
     """

@@ -9,6 +9,7 @@ from cru.data import raw
 from cru.data.cache import cache_dir, cached
 from cru.data.datasets import ghcn
 from cru.data.random import generator
+from cru.data.scaler import Scaler
 from cru.data.series import SeriesSet, make_series
 from cru.data.splits import Splits, scale, split
 from cru.data.tasks import hide
@@ -32,11 +33,12 @@ def load(
     removed: float = 0.2,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by station, outliers dropped, [0, 1] per feature and set, half of the days, 20 % removed.
+    """The paper's sets: 60/20/20 by station, outliers dropped, [0, 1] per feature and set, half of the days,
+    20 % removed.
 
-    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone, None leaves millimetres
-    and degrees. ``removed`` is the share of measurements taken away at random: 0 for the partial-observability study, which does its
-    own sampling.
+    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone,
+    None leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for
+    the partial-observability study, which does its own sampling.
     """
     sets = split(prepare(data_dir=data_dir, cache=cache, progress=progress), seed=seed).map(drop_outliers)
     sets = sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max")
@@ -56,14 +58,15 @@ def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress
 
 
 def clean(grid: ghcn.Grid) -> SeriesSet:
-    """Stations that report by 1990 and still in 1994, on at least 730 days between; each day with a measurement is a time point."""
+    """Stations that report by 1990 and still in 1994, on at least 730 days between; each day with a
+    measurement is a time point."""
     measured = ~np.isnan(grid.values).all(2)
     long_enough = measured.sum(1) >= KEPT_DAYS
     chosen = np.flatnonzero((grid.first_year <= YEARS.start) & (grid.last_year >= YEARS.stop) & long_enough)
     if len(chosen) == 0:
         raise ValueError(
-            f"the .dly files must hold stations that report by {YEARS.start}, still in {YEARS.stop}, and on {KEPT_DAYS} days between: "
-            f"none of {len(grid.stations)} does."
+            f"the .dly files must hold stations that report by {YEARS.start}, still in {YEARS.stop}, and on "
+            f"{KEPT_DAYS} days between: none of {len(grid.stations)} does."
         )
     station, day = np.nonzero(measured[chosen])
     return make_series(
@@ -79,19 +82,20 @@ def clean(grid: ghcn.Grid) -> SeriesSet:
 
 
 def drop_outliers(series: SeriesSet) -> SeriesSet:
-    """Without the values that lie more than four standard deviations from the mean of their feature over all series."""
-    seen = np.where(series.mask, series.values, np.nan).astype(np.float64)
-    mean, std = np.nanmean(seen, 0), np.nanstd(seen, 0)
-    return hide(series, np.abs(seen - mean) > 4 * std)
+    """Without the values that lie more than four standard deviations from the mean of their feature over all
+    series."""
+    standard = Scaler.fit(series.values, series.mask)
+    return hide(series, np.abs(standard.transform(series.values)) > 4)
 
 
 def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
     """Keep 730 days of each station at random, then take away the share ``removed`` of the measurements."""
     rng = generator(seed)
-    order = np.lexsort((rng.random(len(series.times)), series.series_index))
-    rows = np.sort(order[series.step_index < KEPT_DAYS])
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(series.lengths, KEPT_DAYS))])
-    days = series.take_rows(rows, offsets)
+    rows = [
+        start + np.sort(rng.permutation(n)[:KEPT_DAYS])
+        for start, n in zip(series.offsets[:-1], series.lengths, strict=True)
+    ]
+    days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
     return hide(days, rng.random(days.values.shape) < removed)
 
 
@@ -106,5 +110,6 @@ def _find(folder: Path) -> list[Path]:
             if found:
                 return found
     raise FileNotFoundError(
-        f"the data folder must hold {ARCHIVE}, a .dly.gz file or .dly files, itself or in a folder 'ushcn': {folder} does not."
+        f"the data folder must hold {ARCHIVE}, a .dly.gz file or .dly files, itself or in a folder 'ushcn': "
+        f"{folder} does not."
     )
