@@ -183,6 +183,11 @@ class SeriesSet:
             yield self.batch(order[start : start + size], dtype=dtype)
 
 
+def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:
+    """The number of the series that a row belongs to."""
+    return int(np.searchsorted(offsets, row, side="right")) - 1
+
+
 def make_series(
     times: Float64[np.ndarray, " row"],
     values: Shaped[np.ndarray, "row feature"],
@@ -203,11 +208,8 @@ def make_series(
         infinite = np.isinf(values[:, column])
         if infinite.any():
             row = int(infinite.argmax())
-            series = int(np.searchsorted(offsets, row, side="right")) - 1
-            raise ValueError(
-                f"`values` must be finite, with NaN for missing: {name!r} of series {ids[series]} is infinite "
-                f"at time {times[row]:g}."
-            )
+            where = f"series {ids[series_of_row(row, offsets)]} is infinite at time {times[row]:g}"
+            raise ValueError(f"`values` must be finite, with NaN for missing: {name!r} of {where}.")
     if not np.isfinite(times).all():
         raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
     falls = np.diff(times) < 0
@@ -215,7 +217,7 @@ def make_series(
     falls[starts[(starts > 0) & (starts < len(times))] - 1] = False  # the next series may begin earlier
     if falls.any():
         row = int(falls.argmax())
-        series = int(np.searchsorted(offsets, row, side="right")) - 1
+        series = series_of_row(row, offsets)
         raise ValueError(
             f"`times` must not decrease: series {ids[series]} goes from {times[row]:g} to {times[row + 1]:g} "
             f"at step {row + 1 - int(offsets[series])}. Sort each series by time."
