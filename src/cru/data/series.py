@@ -16,9 +16,8 @@ from cru.data.scaler import Scaler
 class Task(NamedTuple):
     """What a model has to know about a task besides the tensors.
 
-    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A
-    ``causal`` task is meaningless for a model that looks at later inputs, such as one with attention over the
-    whole series.
+    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A ``causal``
+    task is meaningless for a model that looks at later inputs, such as one with attention over the whole series.
     """
 
     name: str
@@ -29,12 +28,13 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeriesSet:
-    """Irregular series, each with its own times. Row ``r`` is one time point; series ``i`` is rows
-    ``offsets[i]:offsets[i + 1]``.
+    """Irregular series, each with its own times.
 
-    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries
-    hold 0 with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and
-    ``task`` are filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
+    A row is one time point; series ``i`` is rows ``offsets[i]:offsets[i + 1]``.
+
+    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries hold 0
+    with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and ``task`` are
+    filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
     :func:`cru.data.from_arrays` or :func:`make_series`.
 
     Times are numbers in ``time_unit``; where they came as dates, ``origin`` is the moment of time 0.
@@ -136,8 +136,7 @@ class SeriesSet:
         return dataclasses.replace(self, values=scaled, scaler=scaler)
 
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
-        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no
-        entries."""
+        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no entries."""
         chosen = np.asarray(indices, np.int64)
         lengths = self.lengths[chosen]
         steps = np.arange(max(1, lengths.max(initial=0)))
@@ -174,8 +173,7 @@ class SeriesSet:
     def batches(
         self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
     ) -> Iterator[Batch]:
-        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be
-        smaller."""
+        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be smaller."""
         if size < 1:
             raise ValueError(f"`size` must be at least 1, got {size}.")
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))

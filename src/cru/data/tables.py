@@ -1,5 +1,4 @@
-"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of
-arrays."""
+"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of arrays."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -33,18 +32,17 @@ def from_table(
     unit: str | None = None,
     duplicates: Literal["refuse", "mean"] = "refuse",
 ) -> SeriesSet:
-    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet``
-    file.
+    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet`` file.
 
-    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time``
-    the column with numbers or dates. Rows may come in any order.
+    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time`` the column
+    with numbers or dates. Rows may come in any order.
 
     * Wide: ``values`` are the columns of readings (None: all others); NaN or null means missing.
     * Long: ``variable`` names the column that says what was measured, ``values`` the one column of readings.
 
-    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest
-    one in the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series
-    at one time are refused, or averaged for each variable with ``duplicates="mean"``.
+    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest one in
+    the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are
+    refused, or averaged for each variable with ``duplicates="mean"``.
 
     >>> from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D")
     >>> from_table("readings.parquet", id="patient", time="hour", variable="parameter", values="value")
@@ -85,11 +83,10 @@ def from_table(
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
-    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for
-    missing.
+    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for missing.
 
-    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2
-    and so on. Other entries are not looked at.
+    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2 and so on.
+    Other entries are not looked at.
 
     >>> from_arrays({"X": X, "time_points": hours})
     """
