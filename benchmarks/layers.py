@@ -30,7 +30,7 @@ def layer(kind: str, hidden: int, basis: int, bandwidth: int, dtype: torch.dtype
     with torch.no_grad():
         if kind == "f-CRU":
             made.eigenvalues.normal_(0, 0.4)
-            made.parametrizations.eigenvectors.original.normal_(0, 0.3)
+            made.raw_eigenvectors.normal_(0, 0.3)
         else:
             made.basis.values.normal_()
             made.basis.values.mul_((0.02 if kind == "RKN" else 1.2) / mixtures(made).mean())

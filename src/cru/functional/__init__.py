@@ -5,6 +5,7 @@ from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import phi1, predict_eigen, predict_eigen_reference
 from cru.functional.expm import discretise, doublings, predict_expm, predict_expm_reference
 from cru.functional.gaps import gaps, padding
+from cru.functional.orthogonal import orthogonal
 from cru.functional.positive import Positive, positive
 from cru.functional.sequence import filter_sequence, filter_sequence_reference
 from cru.functional.transition import (
@@ -14,9 +15,10 @@ from cru.functional.transition import (
     ExpmTransition,
     Transition,
 )
-from cru.functional.update import MIN_VARIANCE, gain, update, update_reference
+from cru.functional.update import MAX_VARIANCE, MIN_VARIANCE, gain, update, update_reference
 
 __all__ = [
+    "MAX_VARIANCE",
     "MIN_VARIANCE",
     "Belief",
     "Bounds",
@@ -38,6 +40,7 @@ __all__ = [
     "gain",
     "gaps",
     "hold",
+    "orthogonal",
     "padding",
     "phi1",
     "positive",

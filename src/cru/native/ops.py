@@ -1,6 +1,7 @@
 """The compiled filter as PyTorch operators: opaque to `torch.compile`, with a gradient, threaded over the batch."""
 
 import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -178,6 +179,10 @@ def _rules() -> Tensor:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="cru")
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork: a child makes its own
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _threaded(batch: int, work: Any) -> list[Any]:
