@@ -330,12 +330,12 @@ def test_functional_transforms_work_in_pytorch(name: str) -> None:
 def test_threads_do_not_hang_a_forked_child() -> None:
     program = """
 import os, torch, cru
-from cru.native import ops
+from cru.native import call
 torch.set_num_threads(2)
-ops._threaded(4, lambda first, last: last - first)
+call.threaded(4, lambda first, last: last - first)
 child = os.fork()
 if child == 0:
-    os._exit(0 if ops._threaded(4, lambda first, last: last - first) == [2, 2] else 1)
+    os._exit(0 if call.threaded(4, lambda first, last: last - first) == [2, 2] else 1)
 print(os.waitpid(child, 0)[1])
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
