@@ -22,7 +22,7 @@ from cru.functional.belief import bounds
 from cru.functional.expm import MAX_DOUBLINGS
 from cru.functional.update import MIN_VARIANCE
 
-_SOURCES = ("filter.cpp", "expm.h", "eigen.h", "matrix.h")
+_HEADERS = ("expm.h", "eigen.h", "matrix.h")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
 _REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
 MAX_OBS = 128
@@ -41,47 +41,53 @@ def compiler() -> tuple[str, ...] | None:
 
 
 def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
-    """The kernel for a floating type and latent observation size, or None where there can be none."""
+    """The filter for a floating type and latent observation size, or None where there can be none."""
     if dtype not in _REAL or obs > MAX_OBS:
         return None
     real, lanes = _REAL[dtype]
-    return _load(real, -(-obs // lanes))
+    return _load("filter", real, -(-obs // lanes))
+
+
+def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """The paired filter for a floating type, or None where there can be none."""
+    return _load("paired", _REAL[dtype][0], 1) if dtype in _REAL else None
 
 
 @cache
-def _load(real: str, half: int) -> ctypes.CDLL | None:
+def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
     command = compiler()
     if command is None:
         return None
     try:
-        native = ctypes.CDLL(str(_built(command, real, half)))
+        native = ctypes.CDLL(str(_built(command, source, real, half)))
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s\n%s", error, said)
         return None
     arrays = ctypes.POINTER(ctypes.c_void_p)
     sizes, index = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64
-    native.cru_filter.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
-    native.cru_filter_backward.argtypes = [ctypes.c_int, sizes, arrays, arrays, arrays, index, index]
-    native.cru_filter.restype = native.cru_filter_backward.restype = None
+    forward, backward = native.cru_filter, native.cru_filter_backward
+    forward.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
+    backward.argtypes = [ctypes.c_int, sizes, arrays, arrays, arrays, index, index]
+    forward.restype = backward.restype = None
     return native
 
 
-def _built(command: tuple[str, ...], real: str, half: int) -> Path:
+def _built(command: tuple[str, ...], source: str, real: str, half: int) -> Path:
     """Path of the shared library, compiled for this very processor if it is not in the cache yet."""
     here = Path(__file__).parent
     native = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
     flags = (*_FLAGS, *native, f"-DREAL={real}", f"-DHALF={half}", *_constants(real))
     key = hashlib.sha256(repr((command, flags, _processor())).encode())
-    for name in _SOURCES:
+    for name in (f"{source}.cpp", *_HEADERS):
         key.update((here / name).read_bytes())
     folder = Path(os.environ.get("CRU_CACHE_DIR") or user_cache_path("cru")) / "native"
-    path = folder / f"filter-{real}-{half}-{key.hexdigest()[:16]}.so"
+    path = folder / f"{source}-{real}-{half}-{key.hexdigest()[:16]}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             fresh = Path(scratch) / path.name
-            call = [*command, *flags, str(here / "filter.cpp"), "-o", str(fresh)]
+            call = [*command, *flags, str(here / f"{source}.cpp"), "-o", str(fresh)]
             subprocess.run(call, check=True, capture_output=True, timeout=300)
             fresh.replace(path)
     return path

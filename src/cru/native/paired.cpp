@@ -1,9 +1,8 @@
 // The paired filter over whole sequences and its gradient. Everything is elementwise over the pairs, so the inner loops run
 // over them and the compiler vectorises; the maths it must agree with is cru/functional/paired.py.
-#define HALF 1
-#include "matrix.h"
-
 #include <vector>
+
+#include "matrix.h"
 
 namespace {
 
@@ -138,7 +137,7 @@ struct Run {
 
 extern "C" {
 
-void paired_filter(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
+void cru_filter(int, const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
   Run run;
   Beliefs beliefs[2];
   std::memcpy(&run.n, sizes, sizeof run.n);
@@ -147,8 +146,8 @@ void paired_filter(const int64_t* sizes, const void* const* inputs, void* const*
   for (int64_t b = begin; b < end; ++b) run.forward(b, beliefs[0], beliefs[1]);
 }
 
-void paired_filter_backward(const int64_t* sizes, const void* const* inputs, const void* const* saved, void* const* outputs,
-                            int64_t begin, int64_t end) {
+void cru_filter_backward(int, const int64_t* sizes, const void* const* inputs, const void* const* saved, void* const* outputs,
+                         int64_t begin, int64_t end) {
   Run run;
   Saved kept;
   Gradients grads;

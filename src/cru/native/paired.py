@@ -1,0 +1,118 @@
+"""The compiled paired filter as a PyTorch operator."""
+
+import ctypes
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from cru.functional.belief import Belief
+from cru.functional.paired import Hop
+from cru.native.build import paired_library
+from cru.native.call import check_alike, pointers, threaded
+
+_Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+_Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:
+    """Whether the compiled filter can take this call: on the CPU, with a compiler, not for an exported graph."""
+    return not torch.compiler.is_exporting() and y.device.type == "cpu" and _compiled(y.dtype)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _compiled(dtype: torch.dtype) -> bool:
+    return paired_library(dtype) is not None
+
+
+def filter_paired(
+    start: Belief,
+    y: Float[Tensor, "batch time obs"],
+    y_var: Float[Tensor, "batch time obs"],
+    mask: Bool[Tensor, "batch time obs"],
+    hops: Hop,
+) -> tuple[Belief, Belief]:
+    """As `cru.functional.filter_paired`, many times faster. Call `paired_available` first."""
+    batch, _, obs = y.shape
+    check_alike(y, {"y_var": (y_var, y.shape)} | {name: (value, y.shape) for name, value in hops._asdict().items()})
+    check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
+    check_alike(y, {"mean": (start.mean, (batch, 2 * obs))})
+    outputs = _paired(*(tensor.contiguous() for tensor in (y, y_var, mask, *hops, *start[:4])))
+    return Belief(*outputs[:4]), Belief(*outputs[4:])
+
+
+@torch.library.custom_op("cru::paired", mutates_args=())
+def _paired(
+    y: Tensor,
+    y_var: Tensor,
+    mask: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    noise_upper: Tensor,
+    noise_lower: Tensor,
+    noise_side: Tensor,
+    mean: Tensor,
+    upper: Tensor,
+    lower: Tensor,
+    side: Tensor,
+) -> _Eight:
+    inputs = [y, y_var, mask, cos, sin, noise_upper, noise_lower, noise_side, mean, upper, lower, side]
+    outputs = _outputs(y, mean)
+    call, sizes = _native(y).cru_filter, _sizes(y)
+    given, results = pointers(inputs), pointers(outputs)
+    threaded(y.shape[0], lambda first, last: call(0, sizes, given, results, first, last))
+    return cast(_Eight, tuple(outputs))
+
+
+@_paired.register_fake
+def _(y: Tensor, y_var: Tensor, mask: Tensor, cos: Tensor, sin: Tensor, a: Tensor, b: Tensor, c: Tensor, mean: Tensor, *rest: Tensor) -> _Eight:
+    return cast(_Eight, tuple(_outputs(y, mean)))
+
+
+@torch.library.custom_op("cru::paired_backward", mutates_args=())
+def _paired_backward(inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
+    y = inputs[0]
+    grads = _gradients(inputs)
+    call, sizes = _native(y).cru_filter_backward, _sizes(y)
+    given, kept, results = pointers(inputs), pointers(saved), pointers(grads)
+    threaded(y.shape[0], lambda first, last: call(0, sizes, given, kept, results, first, last))
+    return cast(_Eleven, tuple(grads))
+
+
+@_paired_backward.register_fake
+def _(inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
+    return cast(_Eleven, tuple(_gradients(inputs)))
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    inputs, outputs = list(ctx.saved_tensors[:12]), list(ctx.saved_tensors[12:])
+    saved = [tensor.contiguous() for tensor in (*outputs, *grads)]
+    y, y_var, *rest = torch.ops.cru.paired_backward(inputs, saved)
+    return (y, y_var, None, *rest)
+
+
+_paired.register_autograd(_backward, setup_context=_setup)
+
+
+def _outputs(y: Tensor, mean: Tensor) -> list[Tensor]:
+    """Prior and posterior: mean, upper, lower, side each."""
+    means = (*y.shape[:2], mean.shape[-1])
+    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
+
+
+def _gradients(inputs: list[Tensor]) -> list[Tensor]:
+    """Of everything but the mask."""
+    return [torch.empty_like(tensor) for i, tensor in enumerate(inputs) if i != 2]
+
+
+def _native(y: Tensor) -> ctypes.CDLL:
+    return cast(ctypes.CDLL, paired_library(y.dtype))
+
+
+def _sizes(y: Tensor) -> "ctypes.Array[ctypes.c_int64]":
+    return (ctypes.c_int64 * 3)(*y.shape)
