@@ -1,0 +1,21 @@
+"""The ``cru`` command. Each verb is a file of this folder; nothing heavy is imported before a verb runs."""
+
+import typer
+
+from cru.cli import data
+from cru.cli.boundary import Boundary
+
+app = typer.Typer(
+    name="cru",
+    cls=Boundary,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Continuous Recurrent Units: Kalman filtering for irregular time series.",
+)
+app.add_typer(data.app, name="data")
+
+
+@app.callback()
+def main() -> None:
+    """Keep the verbs as verbs, however few there are."""

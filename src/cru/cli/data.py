@@ -1,0 +1,87 @@
+"""``cru data``: which datasets there are, prepare one, look at one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(help="List, prepare and look at the datasets.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="A dataset of `cru data list`.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the raw files. Without it CRU_DATA_DIR, or a download from the source."),
+]
+Seed = Annotated[int, typer.Option(help="Fixes simulation, split and subsampling.", min=0)]
+
+
+@app.command("list")
+def list_() -> None:
+    """Show the datasets and whether they are prepared."""
+    from rich.table import Table
+
+    from cru.data.cache import cache_dir
+    from cru.data.datasets import DATASETS
+
+    table = Table("name", "what it is", "source", "prepared", box=None, pad_edge=False)
+    for entry in DATASETS.values():
+        ready = any(cache_dir().glob(f"{entry.name}*.npz"))
+        table.add_row(entry.name, entry.about, entry.source, "yes" if ready else "no")
+    _console().print(table)
+    _console().print(f"\nPrepared data is kept in {cache_dir()}.", soft_wrap=True)
+
+
+@app.command()
+def prepare(name: Name, data_dir: DataDir = None, seed: Seed = 0) -> None:
+    """Make a dataset ready: find or download the raw files, read them, keep the result."""
+    import time
+
+    from cru.data.cache import cache_dir
+    from cru.data.datasets import dataset
+
+    start = time.perf_counter()
+    splits = dataset(name).load(data_dir=data_dir, seed=seed, progress=_console().is_terminal)
+    counts = ", ".join(f"{len(part):,} {which}" for which, part in zip(splits._fields, splits, strict=True))
+    took = time.perf_counter() - start
+    _console().print(f"{name} is ready in {took:.1f} s: {counts} series. Kept in {cache_dir()}.", soft_wrap=True)
+
+
+@app.command()
+def show(
+    name: Name,
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="Where the picture goes; NAME.png by default.")] = None,
+) -> None:
+    """Show counts, gaps and missing rates of the training set, and write a picture of a few series or frames."""
+    from rich.table import Table
+
+    from cru.data import picture, summary
+    from cru.data.datasets import dataset
+
+    entry = dataset(name)
+    path = picture.png_path(out or Path(f"{name}.png"))  # before the long part
+    splits = entry.load(data_dir=data_dir, seed=seed, progress=_console().is_terminal, **entry.as_measured)
+    sizes = Table("", *splits._fields, box=None, pad_edge=False)
+    columns = [summary.overview(part) for part in splits]
+    for rows in zip(*columns, strict=True):
+        sizes.add_row(rows[0][0], *(figure for _, figure in rows))
+    console = _console()
+    console.print(sizes)
+    rows_of_features = summary.features(splits.train)
+    if rows_of_features:
+        table = Table("training set", "unit", "missing", "least", "mean", "most", box=None, pad_edge=False)
+        for row in rows_of_features:
+            table.add_row(*row)
+        console.print("", table, sep="\n")
+    picture.draw(splits.train, path, title=f"{name}: {entry.about}")
+    console.print(f"\nPicture: {path}", soft_wrap=True)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)  # units stand in brackets

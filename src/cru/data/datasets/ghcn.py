@@ -1,0 +1,131 @@
+"""NOAA's GHCN-Daily fixed-width lines: one line holds one month of one element at one station.
+
+Columns: station 1-11, year 12-15, month 16-17, element 18-21, then for each of 31 days a value (5) and three
+flags (measurement, quality, source; 1 each). -9999 is missing; any quality flag drops the value.
+"""
+
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64, UInt8
+
+from cru.data.raw import members, readable
+
+_WIDTH = 269
+_DAYS = 31
+_ENDING_FLAGS = 3  # a line may have lost the blanks at its end, but no more
+
+
+class Grid(NamedTuple):
+    """Measurements as stored by station, day and element, NaN where missing or flagged, and each station's
+    first and last year."""
+
+    stations: list[str]
+    values: Float32[np.ndarray, "station day element"]
+    first_year: Int64[np.ndarray, " station"]
+    last_year: Int64[np.ndarray, " station"]
+
+
+def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    """Name and text of each file of lines, whether it lies in a tar archive, in gzip or by itself."""
+    for path in paths:
+        if path.name.endswith(".tar.gz"):
+            yield from members(path, ".dly")
+        elif path.suffix == ".gz":
+            with readable(path):
+                text = gzip.decompress(path.read_bytes())
+            yield path.name, text
+        else:
+            yield path.name, path.read_bytes()
+
+
+def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: range) -> Grid:
+    """Read the chosen elements and years; lines of other years only tell since when and until when a station
+    reports."""
+    wanted = np.array(elements, "S4")
+    kept, reports = [], []
+    for name, text in files:
+        lines = _lines(name, text)
+        lines = lines[np.isin(_field(lines, 17, 21), wanted)]
+        year = _whole(name, lines, 11, 15)
+        reports.append((_field(lines, 0, 11), year))
+        kept.append(lines[(year >= years.start) & (year < years.stop)])
+    if not sum(len(lines) for lines in kept):
+        raise ValueError(
+            f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}, "
+            "there is none."
+        )
+    stations, index = np.unique(np.concatenate([station for station, _ in reports]), return_inverse=True)
+    year = np.concatenate([years_of for _, years_of in reports])
+    first, last = np.full(len(stations), 9999), np.zeros(len(stations), np.int64)
+    np.minimum.at(first, index, year)
+    np.maximum.at(last, index, year)
+
+    start = np.datetime64(f"{years.start}-01-01")
+    total = int((np.datetime64(f"{years.stop}-01-01") - start).astype(np.int64))
+    values = np.full((len(stations), total, len(elements)), np.nan, np.float32)
+    order = np.argsort(wanted)
+    for lines in kept:
+        station = np.searchsorted(stations, _field(lines, 0, 11))
+        element = order[np.searchsorted(wanted, _field(lines, 17, 21), sorter=order)]
+        month = (_whole("a .dly line", lines, 11, 15) - 1970) * 12 + _whole("a .dly line", lines, 15, 17) - 1
+        begin = month.astype("datetime64[M]").astype("datetime64[D]")
+        length = ((month + 1).astype("datetime64[M]").astype("datetime64[D]") - begin).astype(np.int64)
+        measured = _measurements(lines)
+        line, day = np.nonzero(~np.isnan(measured) & (np.arange(_DAYS) < length[:, None]))
+        values[station[line], (begin - start).astype(np.int64)[line] + day, element[line]] = measured[line, day]
+    return Grid([str(s, "ascii") for s in stations], values, first, last)
+
+
+def _lines(name: str, text: bytes) -> UInt8[np.ndarray, "line width"]:
+    """The lines as a matrix of characters."""
+    data = np.frombuffer(text, np.uint8)
+    if len(data) % (_WIDTH + 1) == 0:
+        matrix = data.reshape(-1, _WIDTH + 1)
+        if (matrix[:, _WIDTH] == ord("\n")).all() and (matrix[:, :_WIDTH] >= ord(" ")).all():
+            return matrix[:, :_WIDTH]
+    rows = text.split(b"\n")
+    rows = [row.rstrip(b"\r") for row in (rows[:-1] if rows[-1] == b"" else rows)]
+    for number, row in enumerate(rows, 1):
+        if not _WIDTH - _ENDING_FLAGS <= len(row) <= _WIDTH:
+            raise ValueError(f"{name} must hold .dly lines of {_WIDTH} characters: line {number} has {len(row)}.")
+    padded = b"".join(row.ljust(_WIDTH) for row in rows)
+    return np.frombuffer(padded, np.uint8).reshape(-1, _WIDTH)
+
+
+def _field(lines: UInt8[np.ndarray, "line width"], start: int, stop: int) -> np.ndarray:
+    """Columns as byte strings."""
+    return np.ascontiguousarray(lines[:, start:stop]).view(f"S{stop - start}").ravel()
+
+
+def _whole(name: str, lines: UInt8[np.ndarray, "line width"], start: int, stop: int) -> Int64[np.ndarray, " line"]:
+    """Columns as whole numbers without a sign."""
+    digits = lines[:, start:stop].astype(np.int64) - ord("0")
+    if ((digits < 0) | (digits > 9)).any():
+        line = int(((digits < 0) | (digits > 9)).any(1).argmax())
+        found = lines[line, :21].tobytes().decode("latin-1")
+        raise ValueError(f"{name} must hold .dly lines with a number in columns {start + 1}-{stop}, found {found!r}.")
+    return digits @ 10 ** np.arange(stop - start)[::-1]
+
+
+def _measurements(lines: UInt8[np.ndarray, "line width"]) -> Float32[np.ndarray, "line 31"]:
+    """The 31 values of each line, NaN where missing or flagged."""
+    values = np.empty((len(lines), _DAYS), np.float32)
+    for start in range(0, len(lines), 20_000):  # a few megabytes at a time
+        fields = lines[start : start + 20_000, 21:].reshape(-1, _DAYS, 8)
+        text, quality = fields[:, :, :5], fields[:, :, 6]
+        digits = text.astype(np.int32) - ord("0")
+        is_digit = (digits >= 0) & (digits <= 9)
+        wrong = ~(is_digit | (text == ord(" ")) | (text == ord("-")))
+        if wrong.any() or not is_digit.any(-1).all():
+            line = int((wrong.any(-1) | ~is_digit.any(-1)).any(1).argmax())
+            found = lines[start + line, :21].tobytes().decode("latin-1")
+            raise ValueError(f"a .dly line must hold 31 whole numbers: the one that begins with {found!r} does not.")
+        number = np.where(is_digit, digits, 0) @ np.array([10_000, 1_000, 100, 10, 1], np.int32)
+        number = np.where((text == ord("-")).any(-1), -number, number)
+        missing = (number == -9999) | (quality != ord(" "))
+        values[start : start + 20_000] = np.where(missing, np.nan, number)
+    return values

@@ -1,0 +1,153 @@
+"""The pendulum of Becker et al. 2019: simulated, drawn as 24 x 24 images, and sampled at irregular times.
+
+Everything that enters an image or a target is computed with additions and multiplications alone (no vendor's
+sine), so that a seed gives the same data on every machine.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Float64, UInt8
+
+from cru.data.cache import cache_dir, cached
+from cru.data.datasets.drawing import draw_lines, sine
+from cru.data.random import generator
+from cru.data.series import SeriesSet
+from cru.data.splits import Splits
+
+GRAVITY, MASS, LENGTH, FRICTION = 9.81, 1.0, 1.0, 0.1
+INERTIA = MASS * LENGTH**2 / 3
+STEP = 1e-4  # seconds of one Euler step
+VELOCITY_NOISE = 0.1
+FRAMES, KEPT_FRAMES, CLEAN_FRAMES = 100, 50, 5
+SIZES = (2000, 1000, 1000)
+_VERSION = 1
+
+
+class Variant(NamedTuple):
+    """What differs between the two tasks."""
+
+    name: str
+    frame_interval: float  # seconds
+    noisy: bool
+
+
+INTERPOLATION = Variant("pendulum-interpolation", 0.05, noisy=False)
+REGRESSION = Variant("pendulum-regression", 0.01, noisy=True)
+
+
+def load(
+    variant: Variant,
+    *,
+    data_dir: Path | None = None,
+    cache: Path | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Splits:
+    """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the
+    cache.
+
+    There are no raw files: ``data_dir`` is not looked at.
+    """
+    key = {"dataset": variant.name, "version": _VERSION, "seed": seed, "sizes": list(SIZES)}
+    path = cache_dir(cache) / f"{variant.name}-{seed}.npz"
+    series = cached(path, key, lambda: (generate(variant, sum(SIZES), seed=seed, progress=progress), key))
+    return Splits(*(series.take(part) for part in np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])))
+
+
+def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:
+    """``count`` sequences of 50 frames. Times are frame numbers out of 0 ... 99.
+
+    Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the
+    image counts (1 is a clean image, 0 is nothing but noise).
+    """
+    from tqdm import tqdm
+
+    rng_motion, rng_frames, rng_noise = (generator((seed, stream)) for stream in range(3))
+    with tqdm(total=FRAMES, desc=variant.name, unit="frame", disable=not progress) as bar:
+        angle = simulate(count, variant.frame_interval, rng_motion, after_frame=bar.update)
+    frame = np.sort(rng_frames.random((count, FRAMES)).argsort(1, kind="stable")[:, :KEPT_FRAMES], 1)
+    angle = np.take_along_axis(angle, frame, 1).ravel()
+    images = draw_lines(angle)
+    if variant.noisy:
+        factor = np.take_along_axis(noise_factors(count, rng_noise), frame, 1).ravel()
+        images = add_noise(images, factor, rng_noise)
+    else:
+        factor = np.ones(len(angle), np.float32)
+    rows = count * KEPT_FRAMES
+    return SeriesSet(
+        times=frame.ravel().astype(np.float64),
+        values=images[:, None],
+        mask=np.ones((rows, 1, 1, 1), bool),
+        offsets=np.arange(0, rows + 1, KEPT_FRAMES),
+        ids=tuple(f"{k:04d}" for k in range(count)),
+        names=("image",),
+        time_unit="frame",
+        per_time={
+            "sin_cos": np.stack([sine(angle), sine(angle + np.pi / 2)], 1).astype(np.float32),
+            "noise": factor,
+        },
+    )
+
+
+def simulate(
+    count: int,
+    frame_interval: float,
+    rng: np.random.Generator,
+    *,
+    after_frame: Callable[[], Any] = lambda: None,
+) -> Float64[np.ndarray, "count frame"]:
+    """Angles of all pendulums at all frames, 0 = hanging down, in [-π, π).
+
+    Semi-implicit Euler, θ counted from the upright:  v += h (c sin θ - friction v),  θ += h v.
+    """
+    acceleration = GRAVITY * LENGTH * MASS / INERTIA
+    theta = rng.uniform(0, 2 * np.pi, count)
+    velocity = np.zeros(count)
+    kicks = VELOCITY_NOISE * rng.standard_normal((FRAMES, count))
+    angles = np.empty((FRAMES, count))
+    force, damping = np.empty(count), 1 - STEP * FRICTION
+    for frame in range(FRAMES):
+        angles[frame] = theta - np.pi
+        for _ in range(round(frame_interval / STEP)):
+            sine(theta, out=force)
+            force *= STEP * acceleration
+            velocity *= damping
+            velocity += force
+            np.multiply(velocity, STEP, out=force)
+            theta += force
+        velocity += kicks[frame]
+        theta -= 2 * np.pi * np.floor(theta / (2 * np.pi))
+        after_frame()
+    return angles.T
+
+
+def noise_factors(count: int, rng: np.random.Generator) -> Float32[np.ndarray, "count frame"]:
+    """How much of each image is left: a clipped random walk, cut off and stretched at thresholds of each
+    sequence's own."""
+    walk = np.empty((count, FRAMES))
+    walk[:, 0] = rng.random(count)
+    steps = rng.uniform(-0.2, 0.2, (count, FRAMES))
+    for frame in range(1, FRAMES):
+        walk[:, frame] = np.clip(walk[:, frame - 1] + steps[:, frame], 0, 1)
+    low, high = rng.uniform(0, 0.25, (count, 1)), rng.uniform(0.75, 1, (count, 1))
+    factor = np.clip((walk - low) / (high - low), 0, 1)
+    factor[:, :CLEAN_FRAMES] = 1
+    return factor.astype(np.float32)
+
+
+def add_noise(
+    images: UInt8[np.ndarray, "row 24 24"], factor: Float32[np.ndarray, " row"], rng: np.random.Generator
+) -> UInt8[np.ndarray, "row 24 24"]:
+    """factor · image + (1 - factor) · U(0, 255), rounded."""
+    noisy = np.empty_like(images)
+    for start in range(0, len(images), 10_000):  # the noise of all images at once would take half a gigabyte
+        rows = slice(start, start + 10_000)
+        left = factor[rows, None, None]
+        mixed = rng.random(images[rows].shape, dtype=np.float32)
+        mixed *= 255 * (1 - left)
+        mixed += left * images[rows]
+        noisy[rows] = np.rint(mixed, out=mixed)
+    return noisy

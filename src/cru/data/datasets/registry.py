@@ -1,0 +1,98 @@
+"""One table of the datasets there are."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cru.data.datasets import pendulum, physionet, ushcn
+from cru.data.splits import Splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A dataset of the paper: where it comes from, how it is loaded, and by what the paper multiplies its
+    times for the CRU."""
+
+    name: str
+    about: str
+    source: str
+    time_scale: float
+    load: Callable[..., Splits]
+    as_measured: dict[str, Any]  # options of `load` that leave the measured units, for looking at the data
+
+
+DATASETS = {
+    entry.name: entry
+    for entry in (
+        Dataset(
+            name="pendulum-interpolation",
+            about="4 000 sequences of 50 images, half of them to fill in",
+            source="simulated",
+            time_scale=1.0,
+            load=partial(pendulum.load, pendulum.INTERPOLATION),
+            as_measured={},
+        ),
+        Dataset(
+            name="pendulum-regression",
+            about="4 000 sequences of 50 noisy images, the angle to be found",
+            source="simulated",
+            time_scale=1.0,
+            load=partial(pendulum.load, pendulum.REGRESSION),
+            as_measured={},
+        ),
+        Dataset(
+            name="physionet",
+            about="8 000 intensive-care patients, 48 hours, 37 variables, outcomes",
+            source="PhysioNet/CinC Challenge 2012, 13 MB, ODC-By 1.0",
+            time_scale=0.2,
+            load=physionet.load,
+            as_measured={"scaling": None},
+        ),
+        Dataset(
+            name="ushcn",
+            about="1 181 weather stations, 730 days of 1990-1993, 5 variables",
+            source="NOAA GHCN-Daily, HCN subset, public domain",
+            time_scale=0.3,
+            load=ushcn.load,
+            as_measured={"scaling": None},
+        ),
+    )
+}
+
+
+def dataset(name: str) -> Dataset:
+    """The entry for ``name``; an unknown one gets the closest match."""
+    if name not in DATASETS:
+        close = difflib.get_close_matches(name, DATASETS, n=1, cutoff=0.3)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATASETS)}."
+        raise ValueError(f"`name` must be a known dataset, got {name!r}; {hint}")
+    return DATASETS[name]
+
+
+def load(
+    name: str,
+    *,
+    data_dir: Path | str | None = None,
+    cache: Path | str | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> Splits:
+    """Training, validation and test sets of a dataset, prepared as in the paper.
+
+    Raw files are looked for in ``data_dir``, else in the folder named by ``CRU_DATA_DIR``, else downloaded.
+    What is prepared is kept in ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further
+    options are those of the dataset's own ``load``.
+
+    >>> train, validation, test = load("ushcn", data_dir="raw")
+    """
+    return dataset(name).load(
+        data_dir=None if data_dir is None else Path(data_dir),
+        cache=None if cache is None else Path(cache),
+        seed=seed,
+        progress=progress,
+        **options,
+    )

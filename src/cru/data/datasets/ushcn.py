@@ -1,0 +1,115 @@
+"""USHCN: daily weather at US stations, 1990 to 1993, from NOAA's GHCN-Daily (HCN subset)."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from cru.data import raw
+from cru.data.cache import cache_dir, cached
+from cru.data.datasets import ghcn
+from cru.data.random import generator
+from cru.data.scaler import Scaler
+from cru.data.series import SeriesSet, make_series
+from cru.data.splits import Splits, scale, split
+from cru.data.tasks import hide
+
+URL = "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
+ARCHIVE = "ghcnd_hcn.tar.gz"
+ELEMENTS = ("PRCP", "SNOW", "SNWD", "TMAX", "TMIN")
+UNITS = ("mm", "mm", "mm", "°C", "°C")
+_STORED = np.array([0.1, 1, 1, 0.1, 0.1], np.float32)  # GHCN-Daily keeps rain and temperature in tenths
+YEARS = range(1990, 1994)
+KEPT_DAYS = 730  # 365 * 4 * 0.5
+_VERSION = 1
+
+
+def load(
+    *,
+    data_dir: Path | None = None,
+    cache: Path | None = None,
+    seed: int = 0,
+    scaling: Literal["each", "train"] | None = "each",
+    removed: float = 0.2,
+    progress: bool = False,
+) -> Splits:
+    """The paper's sets: 60/20/20 by station, outliers dropped, [0, 1] per feature and set, half of the days,
+    20 % removed.
+
+    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone,
+    None leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for
+    the partial-observability study, which does its own sampling.
+    """
+    sets = split(prepare(data_dir=data_dir, cache=cache, progress=progress), seed=seed).map(drop_outliers)
+    sets = sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max")
+    return Splits(*(thin(part, removed=removed, seed=(seed, k)) for k, part in enumerate(sets)))
+
+
+def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress: bool = False) -> SeriesSet:
+    """All stations that qualify, with every day of 1990 to 1993 on which they measured anything."""
+    folder = raw.data_dir(data_dir)
+    sources = _find(folder) if folder else []
+
+    def build() -> tuple[SeriesSet, dict[str, Any]]:
+        paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
+        return clean(ghcn.parse(ghcn.contents(paths), ELEMENTS, YEARS)), _key(paths)
+
+    return cached(cache_dir(cache) / "ushcn.npz", _key(sources) if sources else None, build)
+
+
+def clean(grid: ghcn.Grid) -> SeriesSet:
+    """Stations that report by 1990 and still in 1994, on at least 730 days between; each day with a
+    measurement is a time point."""
+    measured = ~np.isnan(grid.values).all(2)
+    long_enough = measured.sum(1) >= KEPT_DAYS
+    chosen = np.flatnonzero((grid.first_year <= YEARS.start) & (grid.last_year >= YEARS.stop) & long_enough)
+    if len(chosen) == 0:
+        raise ValueError(
+            f"the .dly files must hold stations that report by {YEARS.start}, still in {YEARS.stop}, and on "
+            f"{KEPT_DAYS} days between: none of {len(grid.stations)} does."
+        )
+    station, day = np.nonzero(measured[chosen])
+    return make_series(
+        day.astype(np.float64),
+        grid.values[chosen][station, day] * _STORED,
+        np.searchsorted(station, np.arange(len(chosen) + 1)),
+        ids=[grid.stations[i] for i in chosen],
+        names=ELEMENTS,
+        units=UNITS,
+        time_unit="D",
+        origin=f"{YEARS.start}-01-01",
+    )
+
+
+def drop_outliers(series: SeriesSet) -> SeriesSet:
+    """Without the values that lie more than four standard deviations from the mean of their feature over all
+    series."""
+    standard = Scaler.fit(series.values, series.mask)
+    return hide(series, np.abs(standard.transform(series.values)) > 4)
+
+
+def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
+    """Keep 730 days of each station at random, then take away the share ``removed`` of the measurements."""
+    rng = generator(seed)
+    rows = [
+        start + np.sort(rng.permutation(n)[:KEPT_DAYS])
+        for start, n in zip(series.offsets[:-1], series.lengths, strict=True)
+    ]
+    days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
+    return hide(days, rng.random(days.values.shape) < removed)
+
+
+def _key(paths: list[Path]) -> dict[str, Any]:
+    return {"dataset": "ushcn", "version": _VERSION, "raw": raw.fingerprint(paths)}
+
+
+def _find(folder: Path) -> list[Path]:
+    for place in (folder, folder / "ushcn", folder / "ghcnd_hcn"):
+        for pattern in (ARCHIVE, "*.dly.gz", "*.dly"):
+            found = sorted(place.glob(pattern))
+            if found:
+                return found
+    raise FileNotFoundError(
+        f"the data folder must hold {ARCHIVE}, a .dly.gz file or .dly files, itself or in a folder 'ushcn': "
+        f"{folder} does not."
+    )

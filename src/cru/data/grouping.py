@@ -1,0 +1,82 @@
+"""From unsorted rows to sorted series: what tables and raw archives share."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float64, Int, Int64
+
+
+class Groups(NamedTuple):
+    """How unsorted rows fall into time points of series.
+
+    ``order`` sorts the rows by series and time; ``starts`` are the sorted rows at which a new (series, time)
+    begins; ``offsets`` say at which of these time points each series begins.
+    """
+
+    order: Int64[np.ndarray, " row"] | slice
+    starts: Int64[np.ndarray, " point"]
+    times: Float64[np.ndarray, " point"]
+    offsets: Int64[np.ndarray, " bound"]
+
+
+def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], count: int) -> Groups:
+    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are sorted already are left where they
+    are."""
+    order: np.ndarray | slice = slice(None)
+    step = np.diff(series)
+    if (step < 0).any() or ((step == 0) & (np.diff(times) < 0)).any():
+        order = np.lexsort((times, series))
+        series, times = series[order], times[order]
+    new = np.ones(len(times), bool)
+    new[1:] = (np.diff(series) != 0) | (np.diff(times) != 0)
+    starts = np.flatnonzero(new)
+    offsets = np.searchsorted(series[starts], np.arange(count + 1)).astype(np.int64)
+    return Groups(order, starts, times[starts], offsets)
+
+
+def average(values: Float[np.ndarray, " row"], starts: Int64[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    """The mean of each run of rows, NaN left out; NaN where a run holds nothing else."""
+    seen = ~np.isnan(values)
+    total = np.add.reduceat(np.where(seen, values, 0), starts, dtype=np.float64)
+    counts = np.add.reduceat(seen, starts, dtype=np.int64)
+    return np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
+
+
+class Pivoted(NamedTuple):
+    """A long table made wide: (point, variable) with NaN where nothing was measured. ``repeated`` are the
+    points with an average."""
+
+    times: Float64[np.ndarray, " point"]
+    values: Float[np.ndarray, "point variable"]
+    offsets: Int64[np.ndarray, " bound"]
+    repeated: Int64[np.ndarray, " repeated"]
+
+
+def pivot(
+    series: Int[np.ndarray, " row"],
+    times: Float64[np.ndarray, " row"],
+    variables: Int[np.ndarray, " row"],
+    values: Float[np.ndarray, " row"],
+    *,
+    count: int,
+    width: int,
+    dtype: type[np.floating] = np.float64,
+) -> Pivoted:
+    """One row for each (series, time), one column for each variable; several values of one variable at one
+    time are averaged.
+
+    A row whose value is NaN still makes its time point exist.
+    """
+    groups = group(series, times, count)
+    wide = np.full(len(groups.starts) * width, np.nan, dtype)
+    point = np.repeat(np.arange(len(groups.starts)), np.diff(np.append(groups.starts, len(times))))
+    cell = point * width + variables[groups.order]
+    known = ~np.isnan(values[groups.order])
+    cell, seen = cell[known], values[groups.order][known]
+    order = np.argsort(cell, kind="stable")
+    cell, seen = cell[order], seen[order]
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    if len(starts):
+        wide[cell[starts]] = average(seen, starts)
+    repeated = np.unique(cell[starts[np.diff(starts, append=len(cell)) > 1]] // width)
+    return Pivoted(groups.times, wide.reshape(-1, width), groups.offsets, repeated)

@@ -1,0 +1,9 @@
+"""Explicit random state: one place that turns a seed into a generator."""
+
+import numpy as np
+
+
+def generator(seed: int | tuple[int, ...]) -> np.random.Generator:
+    """PCG64, whose stream numpy keeps the same on every machine. A tuple gives independent streams of one
+    seed."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))

@@ -1,0 +1,235 @@
+"""Many irregular series of different lengths in memory, as flat arrays with offsets."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int, Int64, Shaped
+
+from cru.data.batch import Batch
+from cru.data.scaler import Scaler
+
+
+class Task(NamedTuple):
+    """What a model has to know about a task besides the tensors.
+
+    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A
+    ``causal`` task is meaningless for a model that looks at later inputs, such as one with attention over the
+    whole series.
+    """
+
+    name: str
+    likelihood: Literal["gaussian", "bernoulli"] = "gaussian"
+    scored: Literal["all", "hidden"] = "all"
+    causal: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeriesSet:
+    """Irregular series, each with its own times. Row ``r`` is one time point; series ``i`` is rows
+    ``offsets[i]:offsets[i + 1]``.
+
+    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries
+    hold 0 with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and
+    ``task`` are filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
+    :func:`cru.data.from_arrays` or :func:`make_series`.
+
+    Times are numbers in ``time_unit``; where they came as dates, ``origin`` is the moment of time 0.
+    """
+
+    times: Float64[np.ndarray, " row"]
+    values: Shaped[np.ndarray, "row *feature"]
+    mask: Bool[np.ndarray, "row *mask"]
+    offsets: Int64[np.ndarray, " bound"]
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    units: tuple[str, ...] = ()
+    time_unit: str = ""
+    origin: str | None = None
+    targets: Shaped[np.ndarray, "row *target"] | None = None
+    target_mask: Bool[np.ndarray, "row *target_mask"] | None = None
+    hidden: Bool[np.ndarray, "row *target_mask"] | None = None
+    task: Task | None = None
+    scaler: Scaler | None = None
+    per_time: Mapping[str, Shaped[np.ndarray, "row ..."]] = field(default_factory=dict)
+    per_series: Mapping[str, Shaped[np.ndarray, " series"]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " series"]:
+        """Time points of each series."""
+        return np.diff(self.offsets)
+
+    @property
+    def series_index(self) -> Int64[np.ndarray, " row"]:
+        """The number of the series that each row belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def step_index(self) -> Int64[np.ndarray, " row"]:
+        """The position of each row within its series."""
+        position: np.ndarray = np.arange(len(self.times)) - np.repeat(self.offsets[:-1], self.lengths)
+        return position
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the values are pictures (channel, height, width) rather than a vector of features."""
+        return self.values.ndim > 2
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of the values at one time point: (features,) or (channel, height, width)."""
+        return self.values.shape[1:]
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """Shape of the targets at one time point; (0,) before a task has been chosen."""
+        return self.targets.shape[1:] if self.targets is not None else (0,)
+
+    def take(self, indices: Sequence[int] | Int[np.ndarray, " n"]) -> "SeriesSet":
+        """The chosen series, in the order given."""
+        chosen = np.asarray(indices, np.int64)
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][chosen] - offsets[:-1], lengths)
+        return dataclasses.replace(
+            self.take_rows(rows, offsets),
+            ids=tuple(self.ids[i] for i in chosen),
+            per_series={name: a[chosen] for name, a in self.per_series.items()},
+        )
+
+    def first(self, count: int | None) -> "SeriesSet":
+        """The first ``count`` series, all of them for None."""
+        if count is None:
+            return self
+        if count < 1:
+            raise ValueError(f"`count` must be at least 1, got {count}.")
+        return self.take(range(min(count, len(self))))
+
+    def take_rows(self, rows: Int[np.ndarray, " n"], offsets: Int64[np.ndarray, " bound"]) -> "SeriesSet":
+        """The same series with only the chosen time points; ``offsets`` says where each series now begins."""
+        per_row = {
+            name: getattr(self, name) for name in ("times", "values", "mask", "targets", "target_mask", "hidden")
+        }
+        return dataclasses.replace(
+            self,
+            offsets=offsets,
+            per_time={name: a[rows] for name, a in self.per_time.items()},
+            **{name: a[rows] for name, a in per_row.items() if a is not None},
+        )
+
+    def scaled_by(self, scaler: Scaler) -> "SeriesSet":
+        """The values in scaled units, with the scaler attached for the way back; missing entries stay 0."""
+        if self.task is not None:
+            raise ValueError("`series` must be scaled before its task is chosen: its targets are in the old units.")
+        if self.input_shape != (len(scaler.shift),):
+            raise ValueError(
+                f"`scaler` must have been fitted on the same features: it has {len(scaler.shift)}, "
+                f"the series {self.input_shape}."
+            )
+        scaled = np.where(self.mask, scaler.transform(self.values), self.values.dtype.type(0))
+        return dataclasses.replace(self, values=scaled, scaler=scaler)
+
+    def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
+        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no
+        entries."""
+        chosen = np.asarray(indices, np.int64)
+        lengths = self.lengths[chosen]
+        steps = np.arange(max(1, lengths.max(initial=0)))
+        valid = steps < lengths[:, None]
+        # Padding looks at the last time point again; a series without any looks at row 0, which is then blanked.
+        last = np.minimum(steps, np.maximum(lengths - 1, 0)[:, None])
+        rows = np.where(lengths[:, None] > 0, self.offsets[:-1][chosen][:, None] + last, 0)
+
+        def pad(flat: np.ndarray, *, blank: bool = True) -> torch.Tensor:
+            if len(flat) == 0:
+                padded = np.zeros((*rows.shape, *flat.shape[1:]), flat.dtype)
+            else:
+                padded = flat[rows]
+                padded[~valid if blank else np.broadcast_to(lengths[:, None] == 0, valid.shape)] = 0
+            tensor = torch.from_numpy(padded)
+            if flat.dtype == np.uint8:
+                return tensor.to(dtype) / 255
+            return tensor.to(dtype) if tensor.is_floating_point() and flat is not self.times else tensor
+
+        empty = np.zeros((len(self.times), 0), np.float32)
+        nothing = np.zeros((len(self.times), 0), bool)
+        return Batch(
+            times=pad(self.times, blank=False),
+            values=pad(self.values),
+            mask=pad(self.mask),
+            targets=pad(empty if self.targets is None else self.targets),
+            target_mask=pad(nothing if self.target_mask is None else self.target_mask),
+            hidden=pad(nothing if self.hidden is None else self.hidden),
+            lengths=torch.from_numpy(lengths),
+            ids=tuple(self.ids[i] for i in chosen),
+            extras={name: pad(a) for name, a in self.per_time.items()},
+        )
+
+    def batches(
+        self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
+    ) -> Iterator[Batch]:
+        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be
+        smaller."""
+        if size < 1:
+            raise ValueError(f"`size` must be at least 1, got {size}.")
+        order = np.arange(len(self)) if rng is None else rng.permutation(len(self))
+        for start in range(0, len(order), size):
+            yield self.batch(order[start : start + size], dtype=dtype)
+
+
+def make_series(
+    times: Float64[np.ndarray, " row"],
+    values: Shaped[np.ndarray, "row feature"],
+    offsets: Int64[np.ndarray, " bound"],
+    *,
+    ids: Sequence[object],
+    names: Sequence[str],
+    units: Sequence[str] = (),
+    time_unit: str = "",
+    origin: str | None = None,
+    per_series: Mapping[str, np.ndarray] | None = None,
+) -> SeriesSet:
+    """Check flat arrays and make a :class:`SeriesSet` of them; NaN in ``values`` means missing.
+
+    >>> make_series(np.array([0.0, 1.5]), np.array([[1.0], [np.nan]]), np.array([0, 2]), ids=["a"], names=["x"])
+    """
+    for column, name in enumerate(names):
+        if np.isinf(values[:, column]).any():
+            row = int(np.isinf(values[:, column]).argmax())
+            series = int(np.searchsorted(offsets, row, side="right")) - 1
+            raise ValueError(
+                f"`values` must be finite, with NaN for missing: {name!r} of series {ids[series]} is infinite "
+                f"at time {times[row]:g}."
+            )
+    if not np.isfinite(times).all():
+        raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
+    falls = np.diff(times) < 0
+    starts = offsets[1:-1]
+    falls[starts[(starts > 0) & (starts < len(times))] - 1] = False  # the next series may begin earlier
+    if falls.any():
+        row = int(falls.argmax())
+        series = int(np.searchsorted(offsets, row, side="right")) - 1
+        raise ValueError(
+            f"`times` must not decrease: series {ids[series]} goes from {times[row]:g} to {times[row + 1]:g} "
+            f"at step {row + 1 - int(offsets[series])}. Sort each series by time."
+        )
+    mask = ~np.isnan(values)
+    kept = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return SeriesSet(
+        times=times,
+        values=np.where(mask, kept, kept.dtype.type(0)),
+        mask=mask,
+        offsets=offsets,
+        ids=tuple(str(i) for i in ids),
+        names=tuple(names),
+        units=tuple(units),
+        time_unit=time_unit,
+        origin=origin,
+        per_series=per_series or {},
+    )

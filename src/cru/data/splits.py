@@ -1,0 +1,75 @@
+"""Training, validation and test sets, by series, and their scaling."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from cru.data.random import generator
+from cru.data.scaler import Kind, Scaler
+from cru.data.series import SeriesSet
+
+
+class Splits(NamedTuple):
+    """Training, validation and test series, which never overlap."""
+
+    train: SeriesSet
+    validation: SeriesSet
+    test: SeriesSet
+
+    def map(self, function: Callable[[SeriesSet], SeriesSet]) -> "Splits":
+        """The same function (a task, say) on each of the three."""
+        return Splits(*(function(part) for part in self))
+
+    def first(self, train: int | None = None, validation: int | None = None, test: int | None = None) -> "Splits":
+        """The first so many series of each part, for a quick try."""
+        return Splits(self.train.first(train), self.validation.first(validation), self.test.first(test))
+
+
+def split(series: SeriesSet, fractions: tuple[float, float, float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> Splits:
+    """Deal the series out at random: the same ``seed`` gives the same sets on every machine.
+
+    The validation and test shares are rounded down, but hold at least one series; the rest trains.
+
+    >>> train, validation, test = split(series, seed=0)
+    """
+    if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ValueError(f"`fractions` must be three positive shares that add up to 1, got {fractions}.")
+    count = len(series)
+    if count < 3:
+        raise ValueError(
+            f"`series` must hold at least 3 series to train, validate and test on, got {count}. "
+            "Cut a long series into several, each with its own id."
+        )
+    test = max(1, int(fractions[2] * count + 1e-9))
+    validation = min(max(1, int(fractions[1] * count + 1e-9)), count - test - 1)
+    train = count - validation - test
+    order = generator(seed).permutation(count)
+    return Splits(*(series.take(np.sort(part)) for part in np.split(order, [train, train + validation])))
+
+
+def scale(
+    splits: Splits,
+    fit_on: Literal["train", "each"] = "train",
+    kind: Kind = "standard",
+    *,
+    through_zero: bool = False,
+) -> Splits:
+    """Scale all three sets with what the training set says (the honest default), or each set by itself (as in
+    the paper).
+
+    >>> splits = scale(split(series))                            # mean 0 and variance 1 on the training set
+    >>> splits = scale(splits, fit_on="each", kind="min-max")    # every set to [0, 1] with its own minima and maxima
+    """
+
+    def fitted(part: SeriesSet) -> Scaler:
+        return Scaler.fit(part.values, part.mask, kind, through_zero=through_zero)
+
+    if fit_on not in ("train", "each"):
+        raise ValueError(f"`fit_on` must be 'train' or 'each', got {fit_on!r}.")
+    if splits.train.is_image:
+        raise ValueError("`splits` must hold features, not images, whose pixels are already in [0, 1] in a batch.")
+    if fit_on == "each":
+        return splits.map(lambda part: part.scaled_by(fitted(part)))
+    scaler = fitted(splits.train)
+    return splits.map(lambda part: part.scaled_by(scaler))

@@ -1,0 +1,238 @@
+"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of
+arrays."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from cru.data.grouping import average, group, pivot
+from cru.data.series import SeriesSet, make_series
+
+# Nanoseconds in each unit that dates can be measured in.
+UNITS = {
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "D": 86400 * 10**9,
+    "W": 604800 * 10**9,
+}
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+
+
+def from_table(
+    frame: Any,
+    *,
+    id: str | None,  # noqa: A002 - what the column is called everywhere
+    time: str,
+    values: Sequence[str] | str | None = None,
+    variable: str | None = None,
+    unit: str | None = None,
+    duplicates: Literal["refuse", "mean"] = "refuse",
+) -> SeriesSet:
+    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet``
+    file.
+
+    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time``
+    the column with numbers or dates. Rows may come in any order.
+
+    * Wide: ``values`` are the columns of readings (None: all others); NaN or null means missing.
+    * Long: ``variable`` names the column that says what was measured, ``values`` the one column of readings.
+
+    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest
+    one in the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series
+    at one time are refused, or averaged for each variable with ``duplicates="mean"``.
+
+    >>> from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D")
+    >>> from_table("readings.parquet", id="patient", time="hour", variable="parameter", values="value")
+    """
+    if duplicates not in ("refuse", "mean"):
+        raise ValueError(f"`duplicates` must be 'refuse' or 'mean', got {duplicates!r}.")
+    if variable is not None and (values is None or (not isinstance(values, str) and len(values) != 1)):
+        raise ValueError("`values` must name the one column of readings when `variable` is given.")
+    keys = [name for name in (id, time, variable) if name is not None]
+    chosen = None if values is None else [values] if isinstance(values, str) else list(values)
+    table = _read(frame, keys, chosen)
+    columns = chosen if chosen is not None else [name for name in table.columns if name not in keys]
+    _check_columns(table, keys, columns)
+
+    names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int64))
+    times, label, origin = _times(table[time], unit)
+    options: dict[str, Any] = {"ids": names, "time_unit": label, "origin": origin}
+    if variable is not None:
+        variables, code = _codes(table, variable)
+        readings = _numbers(table[columns[0]])
+        long = pivot(series, times, code, readings, count=len(names), width=len(variables))
+        if duplicates == "refuse":
+            _refuse(long.repeated, long.times, long.offsets, names)
+        return make_series(long.times, long.values, long.offsets, names=variables, **options)
+
+    groups = group(series, times, len(names))
+    repeated = np.flatnonzero(np.diff(groups.starts, append=len(times)) > 1)
+    if duplicates == "refuse":
+        _refuse(repeated, groups.times, groups.offsets, names)
+    wide = np.empty((len(groups.starts), len(columns)))
+    for k, name in enumerate(columns):
+        readings = _numbers(table[name])[groups.order]
+        wide[:, k] = average(readings, groups.starts) if len(repeated) else readings
+    return make_series(groups.times, wide, groups.offsets, names=columns, **options)
+
+
+def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
+    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for
+    missing.
+
+    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2
+    and so on. Other entries are not looked at.
+
+    >>> from_arrays({"X": X, "time_points": hours})
+    """
+    if "X" not in data:
+        raise ValueError(f"`data` must have an entry 'X', got {sorted(data)}.")
+    X = np.asarray(data["X"])
+    if X.ndim != 3 or X.dtype.kind not in "fiub":
+        raise ValueError(f"`X` must hold numbers of shape (series, time, feature), got {X.dtype} {X.shape}.")
+    count, length, width = X.shape
+    points = np.asarray(data.get("time_points", np.arange(length)), np.float64)
+    if points.shape not in ((length,), (count, length)):
+        raise ValueError(
+            f"`time_points` must have shape ({length},) or ({count}, {length}), as `X` has, got {points.shape}."
+        )
+    points = np.broadcast_to(points, (count, length))
+    real = ~np.isnan(points)
+    names = [f"x{k}" for k in range(width)] if names is None else list(names)
+    if len(names) != width:
+        raise ValueError(f"`names` must name the {width} features of `X`, got {len(names)}.")
+    offsets = np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64)
+    flat = X[real] if X.dtype.kind == "f" else X[real].astype(np.float64)
+    return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)
+
+
+def _read(frame: Any, keys: list[str], values: list[str] | None) -> pl.DataFrame:
+    """The columns that matter, as polars, whatever ``frame`` is."""
+    if isinstance(frame, (str, Path)):
+        return _read_file(Path(frame), keys, values)
+    try:
+        known = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise ValueError(
+            "`frame` must be a pandas or polars frame or the path of a .csv or .parquet file, "
+            f"got {type(frame).__name__}."
+        ) from None
+    _require([*keys, *(values or [])], known.columns)
+    wanted = known.columns if values is None else [*keys, *values]
+    try:
+        return pl.DataFrame({name: known[name].to_polars() for name in wanted})
+    except Exception as error:  # pyarrow's own, for a column of mixed Python objects
+        raise ValueError(f"`frame` must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
+
+
+def _read_file(path: Path, keys: list[str], values: list[str] | None) -> pl.DataFrame:
+    name = path.name.lower()
+    if not name.endswith((".csv", ".csv.gz", ".parquet")):
+        raise ValueError(f"`frame` must be the path of a .csv, .csv.gz or .parquet file, got {path}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"`frame` must be a file that exists: there is no {path}.")
+    options: dict[str, Any] = {"null_values": _MISSING, "try_parse_dates": True}
+    try:
+        if name.endswith(".parquet"):
+            _require([*keys, *(values or [])], pl.read_parquet_schema(path))
+            return pl.read_parquet(path, columns=None if values is None else [*keys, *values])
+        header = pl.read_csv(path, n_rows=1000, **options)
+        _require([*keys, *(values or [])], header.columns)
+        wanted = header.columns if values is None else [*keys, *values]
+        # A column that begins with whole numbers may go on with others.
+        whole = [c for c in wanted if c not in keys and header[c].dtype in (pl.Int64, pl.Null)]
+        options |= {"columns": wanted, "schema_overrides": dict.fromkeys(whole, pl.Float64)}
+        try:
+            return pl.read_csv(path, infer_schema_length=1000, **options)
+        except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
+            options.pop("schema_overrides")
+            return pl.read_csv(path, infer_schema_length=None, **options)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{path} must be a readable table: {str(error).splitlines()[0]}") from None
+
+
+def _require(wanted: Sequence[str], columns: Any) -> None:
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise ValueError(
+            f"the table must have the columns {', '.join(map(repr, missing))}; "
+            f"it has {', '.join(map(repr, list(columns)[:20]))}."
+        )
+
+
+def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str]) -> None:
+    if not values:
+        raise ValueError("`values` must name at least one column of readings.")
+    both = [name for name in values if name in keys]
+    if both or len(set(keys + values)) < len(keys + values):
+        raise ValueError(f"`values` must not repeat a column or hold `id`, `time` or `variable`, got {values}.")
+    if len(table) == 0:
+        raise ValueError("the table must have at least one row.")
+    for name in keys:
+        empty = table[name].null_count() + int((table[name].is_nan().sum() or 0) if table[name].dtype.is_float() else 0)
+        if empty:
+            raise ValueError(f"column {name!r} must be filled in every row: {empty} of {len(table)} are missing.")
+    wrong = [f"{name!r} ({table[name].dtype})" for name in values if not _is_number(table[name])]
+    if wrong:
+        raise ValueError(
+            f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
+            "Leave them out with `values`, or turn them into numbers (0/1 columns, say)."
+        )
+
+
+def _is_number(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
+
+
+def _numbers(column: pl.Series) -> np.ndarray:
+    return column.cast(pl.Float64).to_numpy()
+
+
+def _codes(table: pl.DataFrame, name: str) -> tuple[list[str], np.ndarray]:
+    """The sorted distinct entries of a column as text, and for each row the number of its entry."""
+    key = table[name].cast(pl.String) if table[name].dtype in (pl.Categorical, pl.Enum) else table[name]
+    distinct = key.unique().sort()
+    lookup = pl.DataFrame({"key": distinct, "code": np.arange(len(distinct))})
+    codes = pl.DataFrame({"key": key}).join(lookup, on="key", how="left", maintain_order="left")["code"]
+    return [str(entry) for entry in distinct], codes.to_numpy()
+
+
+def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | None]:
+    """Times as numbers, their unit, and the moment of time 0 if they were dates."""
+    kind = column.dtype
+    if kind.is_numeric():
+        times = _numbers(column)
+        if np.isinf(times).any():
+            raise ValueError(f"column {column.name!r} must hold finite times: {np.isinf(times).sum()} are infinite.")
+        return times, unit or "", None
+    if kind not in (pl.Date, pl.Datetime):
+        raise ValueError(
+            f"column {column.name!r} must hold numbers or dates, got {kind}. Parse it first, "
+            "for example with pandas.to_datetime."
+        )
+    if unit not in UNITS:
+        raise ValueError(f"`unit` must be one of {', '.join(UNITS)} for dates in {column.name!r}, got {unit!r}.")
+    stamps = column.cast(pl.Datetime("us") if kind == pl.Date else kind)
+    if getattr(stamps.dtype, "time_zone", None):
+        stamps = stamps.dt.convert_time_zone("UTC")
+    tick = {"ms": 10**6, "us": 10**3, "ns": 1}[getattr(stamps.dtype, "time_unit", "us")]
+    ticks = stamps.to_physical().to_numpy()
+    return (ticks - ticks.min()) / (UNITS[unit] / tick), unit, str(stamps.dt.to_string("iso:strict").min())
+
+
+def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str]) -> None:
+    """Say which series repeats which time, if any does."""
+    if len(repeated):
+        series = int(np.searchsorted(offsets, repeated[0], side="right")) - 1
+        raise ValueError(
+            f"the table must have one reading for each series, variable and time: series {names[series]} has "
+            f"several at time {times[repeated[0]]:g}, one of {len(repeated)} such times. "
+            "Give `duplicates='mean'` to average them."
+        )

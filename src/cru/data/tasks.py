@@ -1,0 +1,145 @@
+"""The tasks of the paper, as pure functions from series to series with inputs and targets apart.
+
+Each takes a :class:`SeriesSet` whose values are all that is known, and gives one whose ``values`` and
+``mask`` are what a model may see, with ``targets`` and ``target_mask`` what it has to predict. A withheld
+value is 0 with a mask of False in the inputs.
+
+>>> splits = cru.data.load("physionet")
+>>> tasked = splits.map(lambda part: cru.data.extrapolation(part, time=24.0))
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool
+
+from cru.data.random import generator
+from cru.data.series import SeriesSet, Task
+
+
+def interpolation(
+    series: SeriesSet, *, hidden: float = 0.5, seed: int | tuple[int, ...] = 0, keep_before: float = -np.inf
+) -> SeriesSet:
+    """Predict every time point from some of them: each is withheld with probability ``hidden``.
+
+    With ``hidden=0`` everything goes in and everything comes out, as the paper does on USHCN and PhysioNet.
+    Time points before ``keep_before`` are always shown: 5 for the pendulum, whose first 5 frames are.
+    """
+    if not 0 <= hidden < 1:
+        raise ValueError(f"`hidden` must be a share from 0 up to but not including 1, got {hidden}.")
+    shown = (generator(seed).random(len(series.times)) >= hidden) | (series.times < keep_before)
+    return _withhold(series, shown, Task("interpolation", _likelihood(series)))
+
+
+def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: float | None = None) -> SeriesSet:
+    """Predict what comes later from what came first; the later part is scored, all of it trains.
+
+    Shown are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of each series'
+    time points, rounded down (0.5 on USHCN).
+    """
+    if (time is None) == (fraction is None):
+        raise ValueError("`time` or `fraction` must be given, and not both.")
+    if time is not None:
+        shown = series.times < time
+    elif fraction is not None and 0 < fraction < 1:
+        count = np.floor(series.lengths * fraction + 1e-9).astype(np.int64)
+        shown = series.step_index < np.repeat(count, series.lengths)
+    else:
+        raise ValueError(f"`fraction` must lie between 0 and 1, got {fraction}.")
+    return _withhold(series, shown, Task("extrapolation", _likelihood(series), scored="hidden"))
+
+
+def regression(series: SeriesSet, *, target: str) -> SeriesSet:
+    """Predict another quantity at each time point: ``series.per_time[target]``, (row, target) with NaN where
+    unknown."""
+    if target not in series.per_time:
+        known = ", ".join(repr(name) for name in series.per_time) or "nothing"
+        raise ValueError(f"`target` must be kept with the series at each time, got {target!r}; there is {known}.")
+    labels = series.per_time[target]
+    labels = labels[:, None] if labels.ndim == 1 else labels
+    known_labels = ~np.isnan(labels)
+    return dataclasses.replace(
+        series,
+        targets=np.where(known_labels, labels, labels.dtype.type(0)),
+        target_mask=known_labels,
+        hidden=np.zeros_like(known_labels),
+        task=Task("regression"),
+    )
+
+
+def one_step_ahead(series: SeriesSet) -> SeriesSet:
+    """Predict each time point from all earlier ones.
+
+    Every time point but the first becomes two steps at the same time: one with nothing observed, which is to
+    be predicted, then the reading itself. So any model that runs forward in time does this task as it is, and
+    none can peek.
+    """
+    lengths = np.maximum(2 * series.lengths - 1, 0)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    step = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    rows = np.repeat(series.offsets[:-1], lengths) + (step + 1) // 2
+    doubled = series.take_rows(rows, offsets)
+    task = Task("one-step-ahead", _likelihood(series), causal=True)
+    query = _like_mask(doubled.mask, step % 2 == 1)
+    nothing = doubled.values.dtype.type(0)
+    return dataclasses.replace(
+        doubled,
+        values=np.where(query, nothing, doubled.values),
+        mask=doubled.mask & ~query,
+        targets=np.where(query & doubled.mask, doubled.values, nothing),
+        target_mask=doubled.mask & query,
+        hidden=doubled.mask & query,
+        task=task,
+    )
+
+
+def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: int | tuple[int, ...] = 0) -> SeriesSet:
+    """Remove one, two, ... or all but one of the features at a time point, each degree with ``probability``.
+
+    With five features and 0.1, one to four are removed at 10 % of the time points each and 60 % stay as they
+    are. What is removed is gone from inputs and targets alike; choose the task afterwards. The degree at a
+    time point is ``1 - mask.mean(-1)``.
+    """
+    if series.is_image or series.values.shape[1] < 2:
+        raise ValueError(f"`series` must have at least two features, got {series.input_shape}.")
+    features = series.values.shape[1]
+    if not 0 <= probability * (features - 1) <= 1:
+        raise ValueError(f"`probability` must be from 0 to 1/{features - 1}, got {probability}.")
+    rng = generator(seed)
+    draw = rng.random(len(series.times)) / max(probability, 1e-300)
+    removed = np.where(draw < features - 1, np.floor(np.minimum(draw, features)) + 1, 0)
+    rank = rng.random(series.values.shape).argsort(axis=1).argsort(axis=1)
+    return hide(series, rank < removed[:, None])
+
+
+def hide(series: SeriesSet, entries: Bool[np.ndarray, "row *feature"]) -> SeriesSet:
+    """The series without the chosen entries, as if they had never been measured."""
+    mask = series.mask & ~entries
+    return dataclasses.replace(series, values=np.where(mask, series.values, series.values.dtype.type(0)), mask=mask)
+
+
+def _withhold(series: SeriesSet, shown: Bool[np.ndarray, " row"], task: Task) -> SeriesSet:
+    withheld = _like_mask(series.mask, ~shown)
+    inputs = hide(series, withheld)
+    return dataclasses.replace(
+        inputs, targets=series.values, target_mask=series.mask, hidden=series.mask & withheld, task=task
+    )
+
+
+def _like_mask(mask: Bool[np.ndarray, "row *feature"], rows: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "row *ones"]:
+    """A flag for each row, shaped so that it broadcasts against ``mask``."""
+    return rows.reshape(-1, *(1,) * (mask.ndim - 1))
+
+
+def _likelihood(series: SeriesSet) -> Literal["gaussian", "bernoulli"]:
+    return "bernoulli" if series.is_image else "gaussian"
+
+
+TASKS: dict[str, Callable[..., SeriesSet]] = {
+    "interpolation": interpolation,
+    "extrapolation": extrapolation,
+    "regression": regression,
+    "one-step-ahead": one_step_ahead,
+}

@@ -1,0 +1,197 @@
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from cru.data import from_arrays, from_table
+
+WIDE = {
+    "station": ["b", "a", "a", "b", "a"],
+    "day": [2.0, 5.0, 1.0, 0.5, 3.0],
+    "tmax": [20.0, 15.0, 11.0, np.nan, 13.0],
+    "tmin": [2, 5, 1, 0, 3],
+}
+
+
+@pytest.fixture(params=["pandas", "polars", "csv", "csv.gz", "parquet"])
+def as_table(request, tmp_path):
+    """A dictionary of columns as each kind of table there is."""
+
+    def make(columns):
+        if request.param == "polars":
+            return pl.DataFrame(columns)
+        frame = pd.DataFrame(columns)
+        if request.param == "pandas":
+            return frame
+        path = tmp_path / f"table.{request.param}"
+        if request.param == "parquet":
+            frame.to_parquet(path)
+        else:
+            frame.to_csv(path, index=False)
+        return path
+
+    return make
+
+
+def test_wide_rows_are_sorted_into_series(as_table):
+    series = from_table(as_table(WIDE), id="station", time="day", values=["tmax", "tmin"], unit="D")
+    assert series.ids == ("a", "b") and series.names == ("tmax", "tmin") and series.time_unit == "D"
+    assert series.times.tolist() == [1, 3, 5, 0.5, 2] and series.offsets.tolist() == [0, 3, 5]
+    assert series.values[:, 0].tolist() == [11, 13, 15, 0, 20]
+    assert series.mask[:, 0].tolist() == [True, True, True, False, True]
+    assert series.values[:, 1].tolist() == [1, 3, 5, 0, 2] and series.mask[:, 1].all()
+
+
+def test_all_other_columns_are_values_by_default(as_table):
+    assert from_table(as_table(WIDE), id="station", time="day").names == ("tmax", "tmin")
+
+
+def test_long_rows_become_columns(as_table):
+    long = {
+        "who": [2, 1, 1, 2, 1],
+        "when": [0, 5, 5, 0, 1],
+        "what": ["hr", "hr", "bp", "bp", "hr"],
+        "value": [60.0, 70.0, 120.0, np.nan, 71.0],
+    }
+    series = from_table(as_table(long), id="who", time="when", variable="what", values="value")
+    assert series.ids == ("1", "2") and series.names == ("bp", "hr")
+    assert series.times.tolist() == [1, 5, 0]
+    assert series.values.tolist() == [[0, 71], [120, 70], [0, 60]]
+    assert series.mask.tolist() == [[False, True], [True, True], [False, True]]
+
+
+def test_dates_are_counted_in_the_unit_from_the_earliest(as_table):
+    dates = [dt.datetime(2024, 3, 1, 12), dt.datetime(2024, 2, 28), dt.datetime(2024, 3, 1)]
+    table = as_table({"id": ["a", "a", "b"], "date": dates, "x": [1.0, 2.0, 3.0]})
+    series = from_table(table, id="id", time="date", unit="D")
+    assert series.times.tolist() == [0, 2.5, 2.0] and series.values[:, 0].tolist() == [2, 1, 3]
+    assert series.time_unit == "D" and series.origin.startswith("2024-02-28T00:00:00")
+    assert from_table(table, id="id", time="date", unit="h").times.tolist() == [0, 60, 48]
+    with pytest.raises(
+        ValueError, match=r"`unit` must be one of us, ms, s, min, h, D, W for dates in 'date', got None"
+    ):
+        from_table(table, id="id", time="date")
+
+
+def test_time_zones_are_one_line_of_time():
+    zoned = pd.to_datetime(["2024-03-31 00:30", "2024-03-31 03:30"]).tz_localize("Europe/Berlin")
+    frame = pd.DataFrame({"id": 1, "t": zoned, "x": [1.0, 2.0]})
+    assert from_table(frame, id="id", time="t", unit="h").times.tolist() == [0, 2], "summer time began between"
+    days = pl.DataFrame({"id": [1, 1], "t": [dt.date(2024, 1, 1), dt.date(2024, 1, 3)], "x": [1.0, 2.0]})
+    assert from_table(days, id="id", time="t", unit="D").times.tolist() == [0, 2]
+
+
+def test_nanoseconds_and_milliseconds_count_alike():
+    for unit in ("ns", "us", "ms"):
+        frame = pl.DataFrame({"t": [0, 1500], "x": [1.0, 2.0]}).with_columns(
+            pl.col("t").cast(pl.Duration("ms")).cast(pl.Duration(unit))
+            + pl.lit(dt.datetime(2020, 1, 1)).cast(pl.Datetime(unit))
+        )
+        assert from_table(frame, id=None, time="t", unit="s").times.tolist() == [0, 1.5]
+
+
+def test_duplicates_are_refused_or_averaged(as_table):
+    table = as_table({"id": [7, 7, 7], "t": [1.0, 1.0, 2.0], "x": [1.0, 3.0, 5.0], "y": [np.nan, 4.0, np.nan]})
+    with pytest.raises(ValueError, match=r"series 7 has several at time 1, one of 1 such times"):
+        from_table(table, id="id", time="t")
+    series = from_table(table, id="id", time="t", duplicates="mean")
+    assert series.values.tolist() == [[2, 4], [5, 0]] and series.mask.tolist() == [[True, True], [True, False]]
+    long = as_table({"id": [7, 7, 7], "t": [1.0, 1.0, 1.0], "v": ["x", "x", "y"], "value": [1.0, 3.0, 9.0]})
+    with pytest.raises(ValueError, match=r"series 7 has several at time 1"):
+        from_table(long, id="id", time="t", variable="v", values="value")
+    assert from_table(long, id="id", time="t", variable="v", values="value", duplicates="mean").values.tolist() == [
+        [2, 9]
+    ]
+
+
+def test_text_and_categories_are_named(as_table):
+    table = as_table({"id": [1, 2], "t": [0, 1], "x": [1.0, 2.0], "colour": ["red", "blue"], "note": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"these are not: 'colour' .*, 'note'"):
+        from_table(table, id="id", time="t")
+    assert from_table(table, id="id", time="t", values="x").names == ("x",)
+    categories = pd.DataFrame({"id": [1, 2], "t": [0, 1], "kind": pd.Categorical(["p", "q"])})
+    with pytest.raises(ValueError, match=r"'kind'"):
+        from_table(categories, id="id", time="t")
+
+
+def test_a_missing_column_is_named(as_table):
+    with pytest.raises(ValueError, match=r"must have the columns 'humidity'; it has 'station', 'day', 'tmax', 'tmin'"):
+        from_table(as_table(WIDE), id="station", time="day", values=["tmax", "humidity"])
+    with pytest.raises(ValueError, match=r"must have the columns 'patient'"):
+        from_table(as_table(WIDE), id="patient", time="day")
+
+
+def test_infinite_values_are_refused(as_table):
+    table = as_table({"id": [1, 1], "t": [0.0, 1.0], "x": [1.0, np.inf]})
+    with pytest.raises(ValueError, match=r"'x' of series 1 is infinite at time 1"):
+        from_table(table, id="id", time="t")
+
+
+def test_keys_must_be_filled(as_table):
+    with pytest.raises(ValueError, match=r"column 't' must be filled in every row: 1 of 2 are missing"):
+        from_table(as_table({"id": [1, 1], "t": [0.0, np.nan], "x": [1.0, 2.0]}), id="id", time="t")
+    with pytest.raises(ValueError, match=r"column 'id' must be filled"):
+        from_table(as_table({"id": ["a", None], "t": [0.0, 1.0], "x": [1.0, 2.0]}), id="id", time="t")
+
+
+def test_other_mistakes_are_explained(tmp_path):
+    frame = pd.DataFrame(WIDE)
+    with pytest.raises(ValueError, match=r"`frame` must be a pandas or polars frame .* got list"):
+        from_table([1, 2], id=None, time="t")
+    with pytest.raises(ValueError, match=r"\.csv, \.csv\.gz or \.parquet file, got .*table\.xlsx"):
+        from_table(tmp_path / "table.xlsx", id=None, time="t")
+    with pytest.raises(FileNotFoundError, match=r"there is no .*nowhere.csv"):
+        from_table(tmp_path / "nowhere.csv", id=None, time="t")
+    (tmp_path / "broken.parquet").write_bytes(b"not parquet at all")
+    with pytest.raises(ValueError, match=r"must be a readable table"):
+        from_table(tmp_path / "broken.parquet", id=None, time="t")
+    with pytest.raises(ValueError, match=r"column 'station' must hold numbers or dates, got String"):
+        from_table(frame, id=None, time="station", values=["tmax"])
+    with pytest.raises(ValueError, match=r"at least one row"):
+        from_table(frame[:0], id="station", time="day")
+    with pytest.raises(ValueError, match=r"must not repeat a column"):
+        from_table(frame, id="station", time="day", values=["day"])
+    with pytest.raises(ValueError, match=r"at least one column of readings"):
+        from_table(frame, id="station", time="day", values=[])
+    with pytest.raises(ValueError, match=r"`values` must name the one column"):
+        from_table(frame, id="station", time="day", variable="tmax")
+    infinite = frame.assign(day=np.inf)
+    with pytest.raises(ValueError, match=r"column 'day' must hold finite times: 5 are infinite"):
+        from_table(infinite, id="station", time="day")
+    mixed = pd.DataFrame({"t": [0, 1], "x": pd.Series([1, "one"], dtype=object)})
+    with pytest.raises(ValueError, match=r"'x'|one kind"):
+        from_table(mixed, id=None, time="t")
+
+
+def test_numbers_that_change_their_kind_far_down_a_csv_file(tmp_path):
+    lines = ["id,t,x,y", *(f"1,{k},{k}," for k in range(3000)), "1,3000,0.5,2.5", "2b,3001,1e3,NA"]
+    path = tmp_path / "late.csv"
+    path.write_text("\n".join(lines) + "\n")
+    series = from_table(path, id="id", time="t")
+    assert series.ids == ("1", "2b") and series.values[3000].tolist() == [0.5, 2.5]
+    assert series.mask[:, 1].sum() == 1
+
+
+def test_one_series_needs_no_id():
+    series = from_table(pl.DataFrame({"t": [1, 0], "x": [1.5, 2.5]}), id=None, time="t")
+    assert len(series) == 1 and series.values[:, 0].tolist() == [2.5, 1.5]
+
+
+def test_dictionary_of_arrays():
+    X = np.array([[[1, np.nan], [2, 3]], [[4, 5], [np.nan, np.nan]]])
+    plain = from_arrays({"X": X, "y": [0, 1]})
+    assert plain.times.tolist() == [0, 1, 0, 1] and plain.mask.sum() == 5 and plain.names == ("x0", "x1")
+    hours = np.array([[0.5, 2.0], [1.0, np.nan]])
+    ragged = from_arrays({"X": X.astype(np.float32), "time_points": hours}, names=["hr", "bp"], time_unit="h")
+    assert ragged.lengths.tolist() == [2, 1] and ragged.times.tolist() == [0.5, 2, 1]
+    assert ragged.values.dtype == np.float32 and ragged.names == ("hr", "bp")
+    with pytest.raises(ValueError, match=r"entry 'X', got \['Y'\]"):
+        from_arrays({"Y": X})
+    with pytest.raises(ValueError, match=r"shape \(series, time, feature\)"):
+        from_arrays({"X": X[0]})
+    with pytest.raises(ValueError, match=r"`time_points` must have shape \(2,\) or \(2, 2\)"):
+        from_arrays({"X": X, "time_points": [1, 2, 3]})
+    with pytest.raises(ValueError, match=r"name the 2 features"):
+        from_arrays({"X": X}, names=["one"])
