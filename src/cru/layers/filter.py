@@ -110,7 +110,8 @@ class KalmanLayer(nn.Module):
         """The bare continuous-discrete Kalman filter on latent observations ``y`` with variances ``y_var``.
 
         Both are (batch, time, obs), obs = hidden_size / 2: for models with an encoder of their own. ``mask`` is
-        (batch, time) or (batch, time, obs); NaN in ``y`` = missing where it is None. The gain is what the prior and ``y_var`` make it, whether or not the time is observed.
+        (batch, time) or (batch, time, obs); NaN in ``y`` = missing where it is None. The gain is what the prior and
+        ``y_var`` make it, whether or not the time is observed.
         """
         check_series("y", y, self.obs_size)
         require(
