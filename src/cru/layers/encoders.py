@@ -1,0 +1,107 @@
+"""Encoders of appendix D: from what is observed at one time to features, on which a layer's two linear heads sit.
+
+An encoder is any module from (n, *input) to (n, features): these two are what the paper used.
+"""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+NORM_FLOOR = 1e-8
+
+
+def normalised(features: Float[Tensor, "n features"]) -> Float[Tensor, "n features"]:
+    """Features of length 1."""
+    return F.normalize(features, dim=-1, eps=NORM_FLOOR)
+
+
+def mlp(input_size: int, hidden_sizes: tuple[int, ...]) -> nn.Sequential:
+    """Linear, ReLU, layer norm for each of ``hidden_sizes``."""
+    sizes = (input_size, *hidden_sizes)
+    parts: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        parts += [nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after)]
+    return nn.Sequential(*parts)
+
+
+class MLPEncoder(nn.Module):
+    """USHCN and PhysioNet: three fully connected layers of 50 with ReLU and layer norm.
+
+    >>> MLPEncoder(37)(torch.zeros(2, 37)).shape
+    torch.Size([2, 50])
+    """
+
+    def __init__(self, input_size: int, hidden_sizes: tuple[int, ...] = (50, 50, 50)) -> None:
+        super().__init__()
+        self.layers = mlp(input_size, hidden_sizes)
+
+    def forward(self, x: Float[Tensor, "n input"]) -> Float[Tensor, "n features"]:
+        """Features of length 1."""
+        return normalised(self.layers(x))
+
+
+class ConvEncoder(nn.Module):
+    """Pendulum: two convolutions with pooling, one fully connected layer of 30.
+
+    ``norm`` adds the layer norm over (channel, height, width) that the interpolation nets have after each convolution.
+
+    >>> ConvEncoder((1, 24, 24))(torch.zeros(2, 1, 24, 24)).shape
+    torch.Size([2, 30])
+    """
+
+    def __init__(
+        self, input_shape: tuple[int, int, int], output_size: int = 30, *, channels: int = 12, norm: bool = False
+    ) -> None:
+        super().__init__()
+        colours, height, width = input_shape
+        if min(height, width) < 7:  # the second pooling would have nothing left
+            raise ValueError(f"`input_shape` must be at least 7 x 7 pixels, got {height} x {width}: pass an `encoder`.")
+        self.layers = nn.Sequential(
+            nn.Conv2d(colours, channels, 5, padding=2),
+            layer_norm(channels) if norm else nn.Identity(),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(channels, channels, 3, padding=1, stride=2),
+            layer_norm(channels) if norm else nn.Identity(),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
+        left = ((height // 2 + 1) // 2 // 2) * ((width // 2 + 1) // 2 // 2)
+        self.output = nn.Linear(channels * left, output_size)
+
+    def forward(self, x: Float[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]:
+        """Features of length 1."""
+        return normalised(self.output(self.layers(x)).relu())
+
+
+def layer_norm(channels: int) -> nn.GroupNorm:
+    """Layer norm over (channel, height, width) with a scale and an offset for each channel."""
+    return nn.GroupNorm(1, channels)
+
+
+def encode_observed(
+    encoder: nn.Module, values: Float[Tensor, "batch time *feature"], observed: Bool[Tensor, "batch time"]
+) -> Float[Tensor, "batch time features"]:
+    """The features of each time at which something is observed, 0 elsewhere: nothing is spent on blank pictures."""
+    rows = observed.flatten().nonzero().squeeze(1)
+    found: Tensor = encoder(values.flatten(0, 1).index_select(0, rows))
+    features = found.new_zeros(observed.numel(), found.shape[-1]).index_copy(0, rows, found)
+    return features.reshape(*observed.shape, -1)
+
+
+def features_of(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """How many features ``encoder`` gives, found by giving it two blank inputs."""
+    like = next((p for p in encoder.parameters()), torch.empty(0))
+    training = encoder.training
+    encoder.eval()
+    with torch.no_grad():
+        found = encoder(like.new_zeros(2, *input_shape))
+    encoder.train(training)
+    if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[0] != 2:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"`encoder` must map (n, {', '.join(map(str, input_shape))}) to (n, features), got {shape}.")
+    return found.shape[1]
