@@ -16,7 +16,8 @@ class GRUD(nn.Module):
         x̂ = m ⊙ x + (1 - m) ⊙ (γ_x ⊙ x' + (1 - γ_x) ⊙ x̃)
         h' = GRU([x̂, m], γ_h ⊙ h)
 
-    Each time point is a step, observed or not. Set ``mean`` to the means of the training set.
+    Each time point is a step, observed or not. Set the buffer ``mean`` to the means of the training set.
+    ``cell`` is any module from (batch, 2 × input) and (batch, state) to (batch, state), else `torch.nn.GRUCell`.
 
     Example:
         >>> layer = GRUD(3, 8)
@@ -32,6 +33,7 @@ class GRUD(nn.Module):
         input_size: int,
         hidden_size: int,
         *,
+        cell: nn.Module | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -42,7 +44,7 @@ class GRUD(nn.Module):
         self.input_rate = nn.Parameter(torch.empty(input_size, device=device, dtype=dtype).uniform_(0, 1))
         self.input_offset = nn.Parameter(torch.zeros(input_size, device=device, dtype=dtype))
         self.state_rate = nn.Linear(input_size, hidden_size, device=device, dtype=dtype)
-        self.cell = nn.GRUCell(2 * input_size, hidden_size, device=device, dtype=dtype)
+        self.cell = cell or nn.GRUCell(2 * input_size, hidden_size, device=device, dtype=dtype)
 
     def impute(
         self,

@@ -1,6 +1,7 @@
 """One way to solve an ordinary differential equation: every series over its own gap, all at once, with torchdiffeq."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -85,7 +86,9 @@ class ODE(nn.Module):
         grid = torch.linspace(0, 1, points, dtype=parameter.dtype, device=parameter.device)
         self.register_buffer("grid", grid, persistent=False)
 
-    def forward(self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]) -> Float[Tensor, "batch state"]:
+    def forward(
+        self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch state"]:
         """The state after ``gap``, a length of time for each series, not negative."""
         gap = gap[:, None]
 
@@ -120,6 +123,6 @@ def tanh_field(
     device = torch.device(device) if device is not None else None
     widths = [size, *[units] * (layers - 1), size]
     modules: list[nn.Module] = []
-    for inputs, outputs in zip(widths[:-1], widths[1:], strict=True):
+    for inputs, outputs in pairwise(widths):
         modules += [nn.Linear(inputs, outputs, device=device, dtype=dtype), nn.Tanh()]
     return nn.Sequential(*modules[:-1])

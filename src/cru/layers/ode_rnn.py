@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from cru.layers.ode import ODE
 
@@ -10,7 +11,7 @@ from cru.layers.ode import ODE
 class GRUUpdate(nn.Module):
     """A GRU step whose gates are networks with one hidden layer of ``units``, rather than single linear maps.
 
-        z = σ(Z [h, x]),  r = σ(R [h, x]),  n = tanh(N [r ⊙ h, x]),  h' = (1 - z) ⊙ n + z ⊙ h
+    z = σ(Z [h, x]),  r = σ(R [h, x]),  n = tanh(N [r ⊙ h, x]),  h' = (1 - z) ⊙ n + z ⊙ h
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ODERNN(nn.Module):
         It starts at each series' last observation: times after it, padding or not, have no influence.
         """
         later = observed.flip(1).cummax(1).values  # something has been seen, going backward
-        gap = torch.nn.functional.pad(delta[:, 1:], (0, 1)).flip(1)  # to the time before, in the order of the walk
-        started = torch.nn.functional.pad(later[:, :-1], (1, 0))
-        return self(x.flip(1), torch.where(started, gap, 0.0), observed.flip(1))[:, -1]
+        gap = F.pad(delta[:, 1:], (0, 1)).flip(1)  # to the time before, in the order of the walk
+        started = F.pad(later[:, :-1], (1, 0))
+        states: Tensor = self(x.flip(1), torch.where(started, gap, 0.0), observed.flip(1))
+        return states[:, -1]

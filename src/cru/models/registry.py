@@ -30,6 +30,11 @@ MODELS = {
     "rkn-dt": Entry("kalman", "RKNDeltaModel", "RKN that sees the gap"),
     "gru": Entry("gru", "GRUModel", "gated recurrent unit"),
     "gru-dt": Entry("gru", "GRUDeltaModel", "GRU that sees the gap"),
+    "gru-d": Entry("gru_d", "GRUDModel", "GRU with trained decay"),
+    "ode-rnn": Entry("ode_rnn", "ODERNNModel", "ODE between GRU updates"),
+    "latent-ode": Entry("latent_ode", "LatentODEModel", "variational, an ODE from a code"),
+    "gru-ode-b": Entry("gru_ode_b", "GRUODEBModel", "continuous GRU, Bayesian update"),
+    "mtand": Entry("mtand", "MTANDModel", "attention over time"),
 }
 
 
