@@ -35,7 +35,16 @@ MODELS = {
     "latent-ode": Entry("latent_ode", "LatentODEModel", "variational, an ODE from a code"),
     "gru-ode-b": Entry("gru_ode_b", "GRUODEBModel", "continuous GRU, Bayesian update"),
     "mtand": Entry("mtand", "MTANDModel", "attention over time"),
+    "mean": Entry("naive", "Mean", "mean of the training set"),
+    "series-mean": Entry("naive", "SeriesMean", "mean of the series so far"),
+    "last-value": Entry("naive", "LastValue", "last value seen"),
+    "linear": Entry("naive", "Linear", "linear interpolation"),
+    "blend": Entry("naive", "Blend", "last value, series mean and mean, weighted"),
+    "climatology": Entry("climatology", "Climatology", "season of the training set and the series' offset"),
 }
+
+
+NAIVE = tuple(name for name, entry in MODELS.items() if entry.module in ("naive", "climatology"))
 
 
 def create(name: str, spec: Spec, **options: Any) -> Model:
