@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from cru.functional.history import last_value, since_last
+from cru.functional.fill import last_seen, since_last
 
 
 class GRUD(nn.Module):
@@ -54,7 +54,8 @@ class GRUD(nn.Module):
     ) -> Float[Tensor, "batch time input"]:
         """x̂: the observed value, else one on its way from the last value to the mean."""
         decay = torch.exp(-torch.relu(self.input_rate * since + self.input_offset))
-        return torch.where(mask, x, torch.lerp(self.mean, last_value(x, mask, self.mean), decay))
+        last = last_seen(x, mask)
+        return torch.where(mask, x, torch.lerp(self.mean, torch.where(last.known, last.value, self.mean), decay))
 
     def forward(
         self,

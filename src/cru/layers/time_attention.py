@@ -68,7 +68,7 @@ class TimeAttention(nn.Module):
         self.output = nn.Linear(input_size * num_heads, output_size, device=device, dtype=dtype)
 
     def scores(
-        self, query: Float[Tensor, "batch query embedding"], key: Float[Tensor, "batch time embedding"]
+        self, query: Float[Tensor, "#batch query embedding"], key: Float[Tensor, "#batch time embedding"]
     ) -> Float[Tensor, "batch head query time"]:
         """W φ(t) · V φ(t_i) / √d for each head."""
 
@@ -97,8 +97,8 @@ class TimeAttention(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "batch query embedding"],
-        key: Float[Tensor, "batch time embedding"],
+        query: Float[Tensor, "#batch query embedding"],
+        key: Float[Tensor, "#batch time embedding"],
         values: Float[Tensor, "batch time feature"],
         mask: Bool[Tensor, "batch time feature"] | None = None,
     ) -> Float[Tensor, "batch query output"]:
