@@ -89,7 +89,7 @@ def test_a_constant_target_is_reached_exactly_on_the_settling_clock() -> None:
 @pytest.mark.parametrize("size", [1.0, 5.0])
 def test_gaps_from_zero_to_ten_thousand_stay_finite(size: float) -> None:
     torch.manual_seed(0)
-    gap = torch.tensor([0.0, 1e-6, 1.0, 1e2, 1e4])
+    gap = torch.tensor([0.0, 1e-6, 1.0, 1e2, 1e4])  # of five series, 200 times in a row
     relaxing = ODE(GRUODEField(6), solver="midpoint", clock=settling)
     for ode in (ODE(tanh_field(6, 8, 3)), relaxing):
         with torch.no_grad():
@@ -97,7 +97,7 @@ def test_gaps_from_zero_to_ten_thousand_stay_finite(size: float) -> None:
                 parameter.mul_(size)
         state = torch.rand(5, 6, requires_grad=True)
         later = state
-        for _ in range(20):
+        for _ in range(200):
             later = ode(later, gap)
         later.sum().backward()
         assert torch.isfinite(later).all() and torch.isfinite(state.grad).all()

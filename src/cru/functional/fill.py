@@ -1,4 +1,4 @@
-"""What a series has shown so far: last and next value, running mean, time since. Masks broadcast over what they mask."""
+"""What a series has shown so far: last and next value, running mean, time since. Masks broadcast over their values."""
 
 from typing import NamedTuple
 

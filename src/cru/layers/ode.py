@@ -13,6 +13,7 @@ from cru.layers.checks import require
 FIXED_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
 OPEN_SOLVERS = ("euler", "midpoint")  # never look at the very end of a step
+LARGEST_GRADIENT = 1e8  # with respect to a state
 
 Clock = Callable[[Float[Tensor, "batch 1"], Float[Tensor, ""]], Float[Tensor, "batch 1"]]
 
@@ -98,15 +99,23 @@ class ODE(nn.Module):
             return slope
 
         solution: Tensor = odeint(derivative, state, self.grid, rtol=self.rtol, atol=self.atol, method=self.solver)
-        if self.solver in FIXED_SOLVERS:
-            return solution[-1]
-        return torch.where(gap > 0, solution[-1], state)  # an adaptive one interpolates, and rounds where nothing moves
+        later = solution[-1]
+        if self.solver in ADAPTIVE_SOLVERS:  # which interpolate, and so round where nothing moves
+            later = torch.where(gap > 0, later, state)
+        if later.requires_grad:
+            later.register_hook(_held)
+        return later
 
     def extra_repr(self) -> str:
         """The solver and what it is bound by."""
         if self.solver in FIXED_SOLVERS:
             return f"solver={self.solver}, steps={len(self.grid) - 1}"
         return f"solver={self.solver}, rtol={self.rtol}, atol={self.atol}"
+
+
+def _held(gradient: Tensor) -> Tensor:
+    """A gradient that has grown over many long gaps, kept from overflowing. Nothing else is that large."""
+    return gradient.clamp(-LARGEST_GRADIENT, LARGEST_GRADIENT)
 
 
 def tanh_field(
