@@ -46,7 +46,7 @@ def test_the_quick_encoder_is_the_one_of_the_appendix(norm: bool) -> None:
     found = encoder(x)
     torch.testing.assert_close(found, expected)
     weights = torch.randn_like(found)
-    wanted = [p for p in encoder.parameters()]
+    wanted = list(encoder.parameters())
     gradients = [torch.autograd.grad((weights * out).sum(), wanted) for out in (found, expected)]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b)

@@ -88,7 +88,8 @@ class ChannelsLastConv2d(nn.Conv2d):
 
     def forward(self, input: Float[Tensor, "n channel height width"]) -> Tensor:  # noqa: A002
         """As `torch.nn.Conv2d`."""
-        return self._conv_forward(input, self.weight.clone(memory_format=torch.channels_last), self.bias)
+        weight = self.weight.clone(memory_format=torch.channels_last)
+        return F.conv2d(input, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 def in_chunks(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
@@ -96,7 +97,7 @@ def in_chunks(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n 
     if x.device.type != "cpu" or x.shape[0] <= CHUNK:
         whole: Tensor = module(x)
         return whole
-    return torch.cat([module(part) for part in x.split(CHUNK)])
+    return torch.cat([module(part) for part in torch.split(x, CHUNK)])
 
 
 def layer_norm(channels: int) -> nn.GroupNorm:
