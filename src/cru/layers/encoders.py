@@ -105,14 +105,21 @@ def layer_norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(1, channels)
 
 
+def apply_where(
+    module: nn.Module, x: Float[Tensor, "batch time *inputs"], where: Bool[Tensor, "batch time"], fill: float = 0.0
+) -> Float[Tensor, "batch time *outputs"]:
+    """``module`` at the times that count, ``fill`` at the others: nothing is spent on padding or blank pictures."""
+    rows = where.flatten().nonzero().squeeze(1)
+    found: Tensor = module(x.flatten(0, 1).index_select(0, rows))
+    everywhere = found.new_full((where.numel(), *found.shape[1:]), fill).index_copy(0, rows, found)
+    return everywhere.reshape(*where.shape, *found.shape[1:])
+
+
 def encode_observed(
     encoder: nn.Module, values: Float[Tensor, "batch time *feature"], observed: Bool[Tensor, "batch time"]
 ) -> Float[Tensor, "batch time features"]:
-    """The features of each time at which something is observed, 0 elsewhere: nothing is spent on blank pictures."""
-    rows = observed.flatten().nonzero().squeeze(1)
-    found: Tensor = encoder(values.flatten(0, 1).index_select(0, rows))
-    features = found.new_zeros(observed.numel(), found.shape[-1]).index_copy(0, rows, found)
-    return features.reshape(*observed.shape, -1)
+    """The features of each time at which something is observed, 0 elsewhere."""
+    return apply_where(encoder, values, observed)
 
 
 def features_of(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:

@@ -55,7 +55,7 @@ class GRUModel(Model):
             delta = gaps(batch.times, None, self.spec.time_scale, x.dtype)
             x = torch.cat([x, delta[..., None]], -1)
         states, _ = self.layer(x)
-        mean, var = self.output(states)
+        mean, var = self.output(states, valid=batch.valid)
         return Prediction(mean, var, {"states": states} if intermediates else {})
 
 

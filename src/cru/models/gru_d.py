@@ -53,5 +53,5 @@ class GRUDModel(BaselineModel):
         """One step for each time point, then decode every state."""
         x, mask = self.observations(batch)
         states = self.layer(x, mask, unit_times(batch, self.spec))
-        mean, var = self.output(states)
+        mean, var = self.output(states, valid=batch.valid)
         return Prediction(mean, var, {"states": states} if intermediates else {})

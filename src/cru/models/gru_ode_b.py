@@ -75,7 +75,7 @@ class GRUODEBModel(BaselineModel):
     def predict(self, states: BayesStates, batch: Batch) -> Prediction:
         """What the states after each update say of the targets."""
         if self.output is not None:
-            return Prediction(*self.output(states.posterior))
+            return Prediction(*self.output(states.posterior, valid=batch.valid))
         mean, var = (part.reshape(batch.targets.shape) for part in self.observation.moments(states.updated))
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 

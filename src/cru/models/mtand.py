@@ -88,7 +88,7 @@ class MTANDModel(VariationalModel):
         """From the reference points to the times of ``batch``."""
         times = self.embed_output(unit_times(batch, self.spec).to(states.dtype))
         found = self.read_output(times, self.embed_output(self.reference)[None], states)
-        return Prediction(*self.output(found))
+        return Prediction(*self.output(found, valid=batch.valid))
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
         """Full decodes the mean of the code; Enc has none."""

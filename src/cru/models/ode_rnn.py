@@ -38,6 +38,6 @@ class ODERNNModel(BaselineModel):
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
         states = self.layer(torch.cat([x, mask.to(x.dtype)], -1), unit_gaps(batch, self.spec, x.dtype), batch.observed)
-        mean, var = self.output(states)
+        mean, var = self.output(states, valid=batch.valid)
         more = {"states": states, "evaluations": self.layer.ode.evaluations}
         return Prediction(mean, var, more if intermediates else {})
