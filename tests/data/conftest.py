@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import tarfile
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from cru.data.series import SeriesSet, make_series
 
-_NAMED = os.environ.get("CRU_DATA_DIR")  # before any test takes it away
 RECORDS = {
     "132539": "00:00,RecordID,132539\n00:00,Age,54\n00:00,Gender,0\n00:00,Height,-1\n00:00,ICUType,4\n00:00,Weight,-1\n"
     "00:07,HR,73\n00:07,GCS,15\n01:02,HR,80\n01:03,HR,82\n30:00,HR,90\n",
@@ -92,22 +90,6 @@ def ushcn_dir(tmp_path: Path) -> Path:
     stations = [dly_text(f"USC0000000{k}", range(1990, 1995 if k < 5 else 1993), seed=k) for k in range(1, 6)]
     (folder / "some.dly.gz").write_bytes(gzip.compress("".join(stations).encode()))
     return folder.parent
-
-
-@pytest.fixture
-def real_data() -> Path:
-    """The folder of the real raw files; tests that need it are skipped without."""
-    named = _NAMED
-    folder = Path(named) if named else Path(__file__).parents[2] / ".." / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real raw files are not here: set CRU_DATA_DIR")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests on real data share, so that each archive is read once."""
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)

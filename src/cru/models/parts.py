@@ -10,7 +10,7 @@ from cru.functional import gaps
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Spec
-from cru.models.networks import IMAGE_STATE, default_state_size, make_decoder, make_encoder, make_variance_decoder
+from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.output import Output
 
 
@@ -66,14 +66,6 @@ class BaselineModel(Model):
         if isinstance(self.encoder, nn.Flatten):
             return x, batch.mask.expand_as(batch.values).flatten(2)
         return x, observed[..., None].expand_as(x)
-
-
-def latent_encoder(spec: Spec) -> nn.Module:
-    """Pictures become latent observations, as many as the CRU has; features stay what they are."""
-    if not spec.is_image:
-        return nn.Flatten()
-    encoder = make_encoder(spec)
-    return nn.Sequential(encoder, nn.Linear(features_of(encoder, spec.input_shape), IMAGE_STATE // 2))
 
 
 def state_output(spec: Spec, config: BaselineConfig, units: int) -> Output:
