@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cru.layers.observation import ObservationModel
 from cru.layers.ode import ODE
+from cru.layers.ragged import Ragged
 
 
 class GRUODEField(nn.Module):
@@ -103,11 +104,13 @@ class GRUODEBayes(nn.Module):
     ) -> BayesStates:
         """States and predictions of ``x`` at each time; ``delta`` is the gap before it."""
         observed = mask.any(-1)
-        moves, updates = delta.any(0).tolist(), observed.any(0).tolist()
+        plan = Ragged.of((delta > 0) | observed)
+        moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = self.start.expand(x.shape[0], -1)
         prior, posterior, predicted = [], [], []
-        columns = zip(x.unbind(1), mask.unbind(1), observed.unbind(1), delta.unbind(1), strict=True)
+        columns = zip(*(plan.steps(part) for part in (x, mask, observed, delta)), strict=True)
         for t, (x_t, mask_t, seen, gap) in enumerate(columns):
+            state = state[: len(gap)]
             if moves[t]:
                 state = self.ode(state, gap)
             prior.append(state)
@@ -117,5 +120,5 @@ class GRUODEBayes(nn.Module):
                 updated = self.cell(self.f_prep(statistics, mask_t), state)
                 state = torch.where(seen[:, None], updated, state)
             posterior.append(state)
-        after = torch.stack(posterior, 1)
-        return BayesStates(torch.stack(prior, 1), after, torch.stack(predicted, 1), self.f_obs(after))
+        after = plan.join(posterior)
+        return BayesStates(plan.join(prior), after, plan.join(predicted), self.f_obs(after))

@@ -15,15 +15,15 @@ ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
 OPEN_SOLVERS = ("euler", "midpoint")  # never look at the very end of a step
 LARGEST_GRADIENT = 1e8  # with respect to a state
 
-Clock = Callable[[Float[Tensor, "batch 1"], Float[Tensor, ""]], Float[Tensor, "batch 1"]]
+Clock = Callable[[Tensor], Callable[[Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
 
 
-def steady(gap: Float[Tensor, "batch 1"], s: Float[Tensor, ""]) -> Float[Tensor, "batch 1"]:
+def steady(gap: Float[Tensor, "batch 1"]) -> Callable[[Tensor], Tensor]:
     """dt/ds of t = gap · s: time passes evenly."""
-    return gap
+    return lambda s: gap
 
 
-def settling(gap: Float[Tensor, "batch 1"], s: Float[Tensor, ""]) -> Float[Tensor, "batch 1"]:
+def settling(gap: Float[Tensor, "batch 1"]) -> Callable[[Tensor], Tensor]:
     """dt/ds of t = -log(1 - s (1 - e^-gap)): short steps first, then ever longer ones, up to an endless gap.
 
     For a field that relaxes at a rate of at most 1, dh/dt = (1 - z)(g - h). With z and g constant and z = 0 the
@@ -31,7 +31,7 @@ def settling(gap: Float[Tensor, "batch 1"], s: Float[Tensor, ""]) -> Float[Tenso
     two units of time. dt/ds has no end at s = 1: for `OPEN_SOLVERS` only.
     """
     passed = -torch.expm1(-gap)
-    return passed / (1 - s * passed)
+    return lambda s: passed / (1 - s * passed)
 
 
 class ODE(nn.Module):
@@ -92,10 +92,11 @@ class ODE(nn.Module):
     ) -> Float[Tensor, "batch state"]:
         """The state after ``gap``, a length of time for each series, not negative."""
         gap = gap[:, None]
+        speed = self.clock(gap)
 
         def derivative(s: Tensor, h: Tensor) -> Tensor:
             self.evaluations += 1
-            slope: Tensor = self.clock(gap, s) * self.field(h)
+            slope: Tensor = speed(s) * self.field(h)
             return slope
 
         solution: Tensor = odeint(derivative, state, self.grid, rtol=self.rtol, atol=self.atol, method=self.solver)
@@ -103,7 +104,7 @@ class ODE(nn.Module):
         if self.solver in ADAPTIVE_SOLVERS:  # which interpolate, and so round where nothing moves
             later = torch.where(gap > 0, later, state)
         if later.requires_grad:
-            later.register_hook(_held)
+            later.register_hook(_held)  # type: ignore[no-untyped-call]
         return later
 
     def extra_repr(self) -> str:

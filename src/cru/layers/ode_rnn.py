@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.layers.ode import ODE
+from cru.layers.ragged import Ragged, reversed_series
 
 
 class GRUUpdate(nn.Module):
@@ -69,16 +70,19 @@ class ODERNN(nn.Module):
         observed: Bool[Tensor, "batch time"],
     ) -> Float[Tensor, "batch time state"]:
         """The state after each time, from zero; ``delta`` is the gap before it."""
+        plan = Ragged.of((delta > 0) | observed)
+        moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = x.new_zeros(x.shape[0], self.hidden_size)
-        moves, updates = delta.any(0).tolist(), observed.any(0).tolist()
         states = []
-        for t, (x_t, gap, seen) in enumerate(zip(x.unbind(1), delta.unbind(1), observed.unbind(1), strict=True)):
+        columns = zip(plan.steps(x), plan.steps(delta), plan.steps(observed), strict=True)
+        for t, (x_t, gap, seen) in enumerate(columns):
+            state = state[: len(gap)]
             if moves[t]:
                 state = self.ode(state, gap)
             if updates[t]:
                 state = torch.where(seen[:, None], self.cell(x_t, state), state)
             states.append(state)
-        return torch.stack(states, 1)
+        return plan.join(states)
 
     def backward_in_time(
         self,
@@ -90,8 +94,10 @@ class ODERNN(nn.Module):
 
         It starts at each series' last observation: times after it, padding or not, have no influence.
         """
-        later = observed.flip(1).cummax(1).values  # something has been seen, going backward
-        gap = F.pad(delta[:, 1:], (0, 1)).flip(1)  # to the time before, in the order of the walk
-        started = F.pad(later[:, :-1], (1, 0))
-        states: Tensor = self(x.flip(1), torch.where(started, gap, 0.0), observed.flip(1))
+        steps = torch.arange(x.shape[1], device=x.device)
+        last = torch.where(observed, steps, 0).amax(1)
+        until = steps < last[:, None]  # the walk's n-th gap is to step last - n
+        gap = torch.where(until, reversed_series(F.pad(delta[:, 1:], (0, 1)), last - 1), 0.0)
+        seen = reversed_series(observed, last) & (steps <= last[:, None])
+        states: Tensor = self(reversed_series(x, last), F.pad(gap[:, :-1], (1, 0)), seen)
         return states[:, -1]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
+from cru.layers.ragged import Ragged
 from cru.models.base import Batch, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
 from cru.models.variational import Code, VariationalConfig, VariationalModel
@@ -53,12 +54,12 @@ class LatentODEModel(BaselineModel, VariationalModel):
     def decode(self, code: Tensor, batch: Batch) -> Prediction:
         """Follow the ODE from ``code`` at the first time through all others."""
         delta = unit_gaps(batch, self.spec, code.dtype)
-        state, states = code, []
-        for gap, moves in zip(delta.unbind(1), delta.any(0).tolist(), strict=True):
-            if moves:
-                state = self.generator(state, gap)
+        plan = Ragged.of(delta > 0)
+        state, states = code.index_select(0, plan.order), []
+        for t, gap in enumerate(plan.steps(delta)):
+            state = self.generator(state[: len(gap)], gap) if t > 0 else state
             states.append(state)
-        return Prediction(*self.output(torch.stack(states, 1)))
+        return Prediction(*self.output(plan.join(states)))
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
         """Decode the mean of the code, and on request count the evaluations of both ODE functions for that."""
