@@ -9,8 +9,8 @@ from jaxtyping import Float, Float64, Int, Int64
 class Groups(NamedTuple):
     """How unsorted rows fall into time points of series.
 
-    ``order`` sorts the rows by series and time; ``starts`` are the sorted rows at which a new (series, time)
-    begins; ``offsets`` say at which of these time points each series begins.
+    ``order`` sorts the rows by series and time; ``starts`` are the sorted rows at which a new (series, time) begins;
+    ``offsets`` say at which of these time points each series begins.
     """
 
     order: Int64[np.ndarray, " row"] | slice
@@ -20,12 +20,13 @@ class Groups(NamedTuple):
 
 
 def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], count: int) -> Groups:
-    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are sorted already are left where they
-    are."""
+    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are sorted already are left where they are."""
     order: np.ndarray | slice = slice(None)
     step = np.diff(series)
     if (step < 0).any() or ((step == 0) & (np.diff(times) < 0)).any():
-        order = np.lexsort((times, series))
+        # As np.lexsort((times, series)), but the smallest type that holds the series sorts by counting.
+        order = np.argsort(times, kind="stable")
+        order = order[np.argsort(series[order].astype(np.min_scalar_type(count)), kind="stable")]
         series, times = series[order], times[order]
     new = np.ones(len(times), bool)
     new[1:] = (np.diff(series) != 0) | (np.diff(times) != 0)
@@ -43,8 +44,7 @@ def average(values: Float[np.ndarray, " row"], starts: Int64[np.ndarray, " point
 
 
 class Pivoted(NamedTuple):
-    """A long table made wide: (point, variable) with NaN where nothing was measured. ``repeated`` are the
-    points with an average."""
+    """A long table made wide, NaN where nothing was measured; ``repeated`` are the points with an average."""
 
     times: Float64[np.ndarray, " point"]
     values: Float[np.ndarray, "point variable"]
@@ -62,20 +62,19 @@ def pivot(
     width: int,
     dtype: type[np.floating] = np.float64,
 ) -> Pivoted:
-    """One row for each (series, time), one column for each variable; several values of one variable at one
-    time are averaged.
+    """One row for each (series, time), one column for each variable; several values for one place are averaged.
 
     A row whose value is NaN still makes its time point exist.
     """
     groups = group(series, times, count)
-    wide = np.full(len(groups.starts) * width, np.nan, dtype)
-    point = np.repeat(np.arange(len(groups.starts)), np.diff(np.append(groups.starts, len(times))))
-    cell = point * width + variables[groups.order]
-    known = ~np.isnan(values[groups.order])
-    cell, seen = cell[known], values[groups.order][known]
-    order = np.argsort(cell, kind="stable")
+    sizes = np.diff(groups.starts, append=len(times))
+    cell = np.repeat(np.arange(len(groups.starts)) * width, sizes) + variables[groups.order]
+    seen = values[groups.order]
+    cell, seen = cell[~np.isnan(seen)], seen[~np.isnan(seen)]
+    order = np.argsort(cell, kind="stable")  # nearly sorted, so this is quick
     cell, seen = cell[order], seen[order]
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    wide = np.full(len(groups.starts) * width, np.nan, dtype)
     if len(starts):
         wide[cell[starts]] = average(seen, starts)
     repeated = np.unique(cell[starts[np.diff(starts, append=len(cell)) > 1]] // width)

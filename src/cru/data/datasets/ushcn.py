@@ -1,5 +1,6 @@
 """USHCN: daily weather at US stations, 1990 to 1993, from NOAA's GHCN-Daily (HCN subset)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ ELEMENTS = ("PRCP", "SNOW", "SNWD", "TMAX", "TMIN")
 UNITS = ("mm", "mm", "mm", "°C", "°C")
 _STORED = np.array([0.1, 1, 1, 0.1, 0.1], np.float32)  # GHCN-Daily keeps rain and temperature in tenths
 YEARS = range(1990, 1994)
+DAYS = 1461
 KEPT_DAYS = 730  # 365 * 4 * 0.5
 _VERSION = 1
 
@@ -33,12 +35,11 @@ def load(
     removed: float = 0.2,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by station, outliers dropped, [0, 1] per feature and set, half of the days,
-    20 % removed.
+    """The paper's sets: 60/20/20 by station, cleaned, [0, 1] per feature and set, half of the days, 20 % removed.
 
-    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone,
-    None leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for
-    the partial-observability study, which does its own sampling.
+    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone, None
+    leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for the
+    partial-observability study, which does its own sampling.
     """
     sets = split(prepare(data_dir=data_dir, cache=cache, progress=progress), seed=seed).map(drop_outliers)
     sets = sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max")
@@ -52,20 +53,28 @@ def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress
 
     def build() -> tuple[SeriesSet, dict[str, Any]]:
         paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
-        return clean(ghcn.parse(ghcn.contents(paths), ELEMENTS, YEARS)), _key(paths)
+        return clean(read(paths)), _key(paths)
 
-    return cached(cache_dir(cache) / "ushcn.npz", _key(sources) if sources else None, build)
+    return cached(cache_dir(cache) / "ushcn.npz", _key(sources), build)
+
+
+def read(paths: list[Path]) -> ghcn.Grid:
+    """The five elements from 1990 through 1994, the year that shows which stations went on."""
+    return ghcn.parse(ghcn.contents(paths), ELEMENTS, range(YEARS.start, YEARS.stop + 1))
 
 
 def clean(grid: ghcn.Grid) -> SeriesSet:
-    """Stations that report by 1990 and still in 1994, on at least 730 days between; each day with a
-    measurement is a time point."""
-    measured = ~np.isnan(grid.values).all(2)
-    long_enough = measured.sum(1) >= KEPT_DAYS
-    chosen = np.flatnonzero((grid.first_year <= YEARS.start) & (grid.last_year >= YEARS.stop) & long_enough)
+    """Stations that report in 1990, still in 1994, and on at least 730 days of 1990 to 1993.
+
+    Each day with a measurement is a time point.
+    """
+    anything = ~np.isnan(grid.values).all(2)
+    measured = anything[:, :DAYS]
+    enough = anything[:, :365].any(1) & anything[:, DAYS:].any(1) & (measured.sum(1) >= KEPT_DAYS)
+    chosen = np.flatnonzero(enough)
     if len(chosen) == 0:
         raise ValueError(
-            f"the .dly files must hold stations that report by {YEARS.start}, still in {YEARS.stop}, and on "
+            f"the .dly files must hold stations that report in {YEARS.start}, still in {YEARS.stop}, and on "
             f"{KEPT_DAYS} days between: none of {len(grid.stations)} does."
         )
     station, day = np.nonzero(measured[chosen])
@@ -82,8 +91,7 @@ def clean(grid: ghcn.Grid) -> SeriesSet:
 
 
 def drop_outliers(series: SeriesSet) -> SeriesSet:
-    """Without the values that lie more than four standard deviations from the mean of their feature over all
-    series."""
+    """Without the values that lie more than four standard deviations from the mean of their feature over all series."""
     standard = Scaler.fit(series.values, series.mask)
     return hide(series, np.abs(standard.transform(series.values)) > 4)
 
@@ -99,8 +107,10 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
     return hide(days, rng.random(days.values.shape) < removed)
 
 
-def _key(paths: list[Path]) -> dict[str, Any]:
-    return {"dataset": "ushcn", "version": _VERSION, "raw": raw.fingerprint(paths)}
+def _key(paths: Sequence[Path]) -> dict[str, Any]:
+    """What a prepared file was made from; without raw files, any that this version made will do."""
+    made_from = {"raw": raw.fingerprint(paths)} if paths else {}
+    return {"dataset": "ushcn", "version": _VERSION} | made_from
 
 
 def _find(folder: Path) -> list[Path]:
