@@ -59,7 +59,7 @@ class LatentODEModel(BaselineModel, VariationalModel):
         for t, gap in enumerate(plan.steps(delta)):
             state = self.generator(state[: len(gap)], gap) if t > 0 else state
             states.append(state)
-        return Prediction(*self.output(plan.join(states)))
+        return Prediction(*self.output(plan.join(states), valid=batch.valid))
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
         """Decode the mean of the code, and on request count the evaluations of both ODE functions for that."""
