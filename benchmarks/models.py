@@ -27,12 +27,12 @@ def physionet_batch() -> tuple[Batch, str]:
         train = cru.data.load("physionet").train
         return cru.data.extrapolation(train.first(100), time=24.0).batch(range(100)), "real patients"
     generator = torch.Generator().manual_seed(0)
-    times = 48 * torch.rand(100, 190, generator=generator, dtype=torch.float64).sort(1).values
-    values = torch.rand(100, 190, 37, generator=generator)
+    times = 48 * torch.rand(100, 134, generator=generator, dtype=torch.float64).sort(1).values
+    values = torch.rand(100, 134, 37, generator=generator)
     known = torch.rand(values.shape, generator=generator) < 0.16
     lengths = torch.randint(20, 125, (100,), generator=generator)
-    lengths[0] = 190
-    valid = torch.arange(190) < lengths[:, None]
+    lengths[0] = 134
+    valid = torch.arange(134) < lengths[:, None]
     times = torch.where(valid, times, times.gather(1, lengths[:, None] - 1))
     known &= valid[..., None]
     mask = known & (times < 24)[..., None]
