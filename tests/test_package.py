@@ -1,6 +1,7 @@
 """The package as a whole: which way imports go, and how quick they are."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,5 +56,5 @@ def test_every_public_name_is_there() -> None:
 def test_library_code_cannot_unpickle() -> None:
     for path in SOURCE.rglob("*.py"):
         text = path.read_text()
-        assert "pickle" not in text.replace("allow_pickle=False", ""), path
+        assert not re.search(r"import (c?pickle|dill|cloudpickle|joblib)|pickle\.load|allow_pickle=True", text), path
         assert "weights_only=False" not in text, path

@@ -18,6 +18,7 @@ _HOME = {
     "data": "",
     "functional": "",
     "layers": "",
+    "models": "",
 }
 
 __all__ = sorted([*_HOME, "__version__"])

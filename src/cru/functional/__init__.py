@@ -5,6 +5,7 @@ from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import phi1, predict_eigen, predict_eigen_reference
 from cru.functional.expm import discretise, doublings, predict_expm, predict_expm_reference
 from cru.functional.gaps import gaps, padding
+from cru.functional.likelihood import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll, mean_over_times
 from cru.functional.orthogonal import orthogonal
 from cru.functional.positive import Positive, positive
 from cru.functional.sequence import filter_sequence, filter_sequence_reference
@@ -20,6 +21,7 @@ from cru.functional.update import MAX_VARIANCE, MIN_VARIANCE, gain, update, upda
 __all__ = [
     "MAX_VARIANCE",
     "MIN_VARIANCE",
+    "VARIANCE_FLOOR",
     "Belief",
     "Bounds",
     "Coefficients",
@@ -30,6 +32,7 @@ __all__ = [
     "Gain",
     "Positive",
     "Transition",
+    "bernoulli_nll",
     "bounds",
     "covariance",
     "discretise",
@@ -39,7 +42,9 @@ __all__ = [
     "filter_sequence_reference",
     "gain",
     "gaps",
+    "gaussian_nll",
     "hold",
+    "mean_over_times",
     "orthogonal",
     "padding",
     "phi1",

@@ -2,8 +2,21 @@
 
 from cru.layers.banded import BandedBasis
 from cru.layers.cru import CRU
+from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder
+from cru.layers.encoders import ConvEncoder, MLPEncoder
 from cru.layers.fast_cru import FastCRU
 from cru.layers.filter import KalmanLayer
 from cru.layers.rkn import RKN
 
-__all__ = ["CRU", "RKN", "BandedBasis", "FastCRU", "KalmanLayer"]
+__all__ = [
+    "CRU",
+    "RKN",
+    "BandedBasis",
+    "ConvDecoder",
+    "ConvEncoder",
+    "FastCRU",
+    "KalmanLayer",
+    "MLPEncoder",
+    "mlp_decoder",
+    "tanh_decoder",
+]

@@ -1,0 +1,50 @@
+"""The two training losses of the paper: Gaussian (eq. 15) and Bernoulli (eq. 16), masked."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+VARIANCE_FLOOR = 1e-6
+_LOG_2_PI = 1.8378770664093453
+
+
+def gaussian_nll(
+    targets: Float[Tensor, "batch time *target"],
+    mean: Float[Tensor, "batch time *target"],
+    var: Float[Tensor, "batch time *target"],
+    mask: Bool[Tensor, "batch time *mask"],
+) -> Float[Tensor, "batch time"]:
+    """-log N(targets | mean, var), summed over the target entries that ``mask`` counts; var is floored at 1e-6.
+
+    >>> ones = torch.ones(1, 1, 2)
+    >>> gaussian_nll(ones, ones, ones, ones.bool())
+    tensor([[1.8379]])
+    """
+    var = var.clamp(min=VARIANCE_FLOOR)
+    error = torch.where(mask, targets - mean, 0.0)
+    return _summed(0.5 * (_LOG_2_PI + var.log() + error.square() / var), mask)
+
+
+def bernoulli_nll(
+    targets: Float[Tensor, "batch time *target"],
+    probability: Float[Tensor, "batch time *target"],
+    mask: Bool[Tensor, "batch time *mask"],
+) -> Float[Tensor, "batch time"]:
+    """-x log p - (1 - x) log(1 - p), summed over the target entries that ``mask`` counts.
+
+    Grey values between 0 and 1 are allowed. The logarithms are held at -100, so that p = 0 and p = 1 are, too.
+    """
+    counted = torch.where(mask, targets, 0.0)
+    return _summed(F.binary_cross_entropy(probability, counted, reduction="none"), mask)
+
+
+def mean_over_times(nll: Float[Tensor, "batch time"], mask: Bool[Tensor, "batch time *mask"]) -> Float[Tensor, ""]:
+    """The mean over all time points, of all series, that have a target; 0 where there is none."""
+    return nll.sum() / mask.flatten(2).any(-1).sum().clamp(min=1)
+
+
+def _summed(
+    entries: Float[Tensor, "batch time *target"], mask: Bool[Tensor, "batch time *mask"]
+) -> Float[Tensor, "batch time"]:
+    return torch.where(mask, entries, 0.0).flatten(2).sum(-1)

@@ -1,0 +1,136 @@
+"""Encoders of appendix D: from what is observed at one time to features, on which a layer's two linear heads sit.
+
+An encoder is any module from (n, *input) to (n, features): these two are what the paper used.
+"""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+NORM_FLOOR = 1e-8
+CHUNK = 64  # pictures
+
+
+def normalised(features: Float[Tensor, "n features"]) -> Float[Tensor, "n features"]:
+    """Features of length 1."""
+    return F.normalize(features, dim=-1, eps=NORM_FLOOR)
+
+
+def mlp(input_size: int, hidden_sizes: tuple[int, ...]) -> nn.Sequential:
+    """Linear, ReLU, layer norm for each of ``hidden_sizes``."""
+    sizes = (input_size, *hidden_sizes)
+    parts: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        parts += [nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after)]
+    return nn.Sequential(*parts)
+
+
+class MLPEncoder(nn.Module):
+    """USHCN and PhysioNet: three fully connected layers of 50 with ReLU and layer norm.
+
+    >>> MLPEncoder(37)(torch.zeros(2, 37)).shape
+    torch.Size([2, 50])
+    """
+
+    def __init__(self, input_size: int, hidden_sizes: tuple[int, ...] = (50, 50, 50)) -> None:
+        super().__init__()
+        self.layers = mlp(input_size, hidden_sizes)
+
+    def forward(self, x: Float[Tensor, "n input"]) -> Float[Tensor, "n features"]:
+        """Features of length 1."""
+        return normalised(self.layers(x))
+
+
+class ConvEncoder(nn.Module):
+    """Pendulum: two convolutions with pooling, one fully connected layer of 30.
+
+    ``norm`` adds the layer norm over (channel, height, width) that the interpolation nets have after each convolution.
+
+    >>> ConvEncoder((1, 24, 24))(torch.zeros(2, 1, 24, 24)).shape
+    torch.Size([2, 30])
+    """
+
+    def __init__(
+        self, input_shape: tuple[int, int, int], output_size: int = 30, *, channels: int = 12, norm: bool = False
+    ) -> None:
+        super().__init__()
+        colours, height, width = input_shape
+        if min(height, width) < 7:  # the second pooling would have nothing left
+            raise ValueError(f"`input_shape` must be at least 7 x 7 pixels, got {height} x {width}: pass an `encoder`.")
+        self.layers = nn.Sequential(
+            ChannelsLastConv2d(colours, channels, 5, padding=2),
+            layer_norm(channels) if norm else nn.Identity(),
+            nn.MaxPool2d(2),  # before the ReLU: the same, on a quarter of the pixels
+            nn.ReLU(),
+            ChannelsLastConv2d(channels, channels, 3, padding=1, stride=2),
+            layer_norm(channels) if norm else nn.Identity(),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        left = ((height // 2 + 1) // 2 // 2) * ((width // 2 + 1) // 2 // 2)
+        self.output = nn.Linear(channels * left, output_size)
+
+    def forward(self, x: Float[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]:
+        """Features of length 1."""
+        return normalised(self.output(in_chunks(self.layers, x)).relu())
+
+
+class ChannelsLastConv2d(nn.Conv2d):
+    """A convolution that computes with the channels innermost, whatever the layout of its input.
+
+    The weights are kept in the usual layout, in which they are saved. A copy asks for the other one also where there is
+    one channel, for which the two look alike.
+    """
+
+    def forward(self, input: Float[Tensor, "n channel height width"]) -> Tensor:  # noqa: A002
+        """As `torch.nn.Conv2d`."""
+        weight = self.weight.clone(memory_format=torch.channels_last)
+        return F.conv2d(input, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+def in_chunks(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    """``module(x)``; on a CPU a few pictures at a time, so that what lies between layers stays in the cache."""
+    if x.device.type != "cpu" or x.shape[0] <= CHUNK:
+        whole: Tensor = module(x)
+        return whole
+    return torch.cat([module(part) for part in torch.split(x, CHUNK)])
+
+
+def layer_norm(channels: int) -> nn.GroupNorm:
+    """Layer norm over (channel, height, width) with a scale and an offset for each channel."""
+    return nn.GroupNorm(1, channels)
+
+
+def apply_where(
+    module: nn.Module, x: Float[Tensor, "batch time *inputs"], where: Bool[Tensor, "batch time"], fill: float = 0.0
+) -> Float[Tensor, "batch time *outputs"]:
+    """``module`` at the times that count, ``fill`` at the others: nothing is spent on padding or blank pictures."""
+    rows = where.flatten().nonzero().squeeze(1)
+    found: Tensor = module(x.flatten(0, 1).index_select(0, rows))
+    everywhere = found.new_full((where.numel(), *found.shape[1:]), fill).index_copy(0, rows, found)
+    return everywhere.reshape(*where.shape, *found.shape[1:])
+
+
+def encode_observed(
+    encoder: nn.Module, values: Float[Tensor, "batch time *feature"], observed: Bool[Tensor, "batch time"]
+) -> Float[Tensor, "batch time features"]:
+    """The features of each time at which something is observed, 0 elsewhere."""
+    return apply_where(encoder, values, observed)
+
+
+def features_of(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """How many features ``encoder`` gives, found by giving it two blank inputs."""
+    like = next((p for p in encoder.parameters()), torch.empty(0))
+    training = encoder.training
+    encoder.eval()
+    with torch.no_grad():
+        found = encoder(like.new_zeros(2, *input_shape))
+    encoder.train(training)
+    if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[0] != 2:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"`encoder` must map (n, {', '.join(map(str, input_shape))}) to (n, features), got {shape}.")
+    return found.shape[1]

@@ -1,0 +1,65 @@
+"""GRU and GRU-Δt (Sec. 4.2): a gated recurrent unit of 75 over the time points, whatever their gaps."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from cru.functional import gaps
+from cru.layers.encoders import encode_observed, features_of
+from cru.models.base import Batch, Model, Prediction, Spec
+from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
+from cru.models.output import Output
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUConfig:
+    """None takes what the paper took for this kind of data."""
+
+    hidden_size: int = 75
+    variance_map: str | None = None  # None: elu+1 for pictures, else square
+    encoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else nothing
+    decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else linear
+    variance_decoder: nn.Module | None = field(default=None, repr=False)
+
+
+class GRUModel(Model):
+    """`torch.nn.GRU`, every time point a step; what is missing enters as 0.
+
+    On pictures it sits between the CRU's own encoder and decoder and reads latent observations. Elsewhere it reads the
+    features and has linear outputs, which with 75 units makes it about as large as the CRU.
+    """
+
+    Config: ClassVar[type] = GRUConfig
+    time_aware: ClassVar[bool] = False
+
+    def __init__(self, spec: Spec, config: GRUConfig) -> None:
+        super().__init__(spec, config)
+        self.encoder = config.encoder or latent_encoder(spec)
+        inputs, state = features_of(self.encoder, spec.input_shape), config.hidden_size
+        self.layer = nn.GRU(inputs + self.time_aware, state, batch_first=True)
+        mean = make_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
+        variance = make_variance_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
+        self.output = Output(
+            spec,
+            config.decoder or mean,
+            config.variance_decoder or variance,
+            config.variance_map or default_variance_map(spec),
+        )
+
+    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+        """One step for each time point, then decode every state."""
+        x = encode_observed(self.encoder, self.inputs(batch), batch.observed)
+        if self.time_aware:
+            delta = gaps(batch.times, None, self.spec.time_scale, x.dtype)
+            x = torch.cat([x, delta[..., None]], -1)
+        states, _ = self.layer(x)
+        mean, var = self.output(states, valid=batch.valid)
+        return Prediction(mean, var, {"states": states} if intermediates else {})
+
+
+class GRUDeltaModel(GRUModel):
+    """GRU-Δt: the gap since the time before is one more input."""
+
+    time_aware: ClassVar[bool] = True

@@ -1,0 +1,74 @@
+"""One table of the models there are, by name."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from cru.models.base import Model, Spec
+
+
+class Entry(NamedTuple):
+    """Where a model lives. It is imported when it is first made, so that a solver is not loaded for a GRU."""
+
+    module: str
+    name: str
+    about: str
+
+    @property
+    def model(self) -> type[Model]:
+        """The class."""
+        found: type[Model] = getattr(import_module(f"cru.models.{self.module}"), self.name)
+        return found
+
+
+MODELS = {
+    "cru": Entry("kalman", "CRUModel", "Continuous Recurrent Unit"),
+    "f-cru": Entry("kalman", "FastCRUModel", "fast CRU, shared eigenvectors"),
+    "rkn": Entry("kalman", "RKNModel", "Recurrent Kalman Network"),
+    "rkn-dt": Entry("kalman", "RKNDeltaModel", "RKN that sees the gap"),
+    "gru": Entry("gru", "GRUModel", "gated recurrent unit"),
+    "gru-dt": Entry("gru", "GRUDeltaModel", "GRU that sees the gap"),
+    "gru-d": Entry("gru_d", "GRUDModel", "GRU with trained decay"),
+    "ode-rnn": Entry("ode_rnn", "ODERNNModel", "ODE between GRU updates"),
+    "latent-ode": Entry("latent_ode", "LatentODEModel", "variational, an ODE from a code"),
+    "gru-ode-b": Entry("gru_ode_b", "GRUODEBModel", "continuous GRU, Bayesian update"),
+    "mtand": Entry("mtand", "MTANDModel", "attention over time"),
+    "mean": Entry("naive", "Mean", "mean of the training set"),
+    "series-mean": Entry("naive", "SeriesMean", "mean of the series so far"),
+    "last-value": Entry("naive", "LastValue", "last value seen"),
+    "linear": Entry("naive", "Linear", "linear interpolation"),
+    "blend": Entry("naive", "Blend", "last value, series mean and mean, weighted"),
+    "climatology": Entry("climatology", "Climatology", "season of the training set and the series' offset"),
+}
+
+
+NAIVE = tuple(name for name, entry in MODELS.items() if entry.module in ("naive", "climatology"))
+
+
+def create(name: str, spec: Spec, **options: Any) -> Model:
+    """A model by its name, for the data that ``spec`` describes, with ``options`` of the model's own config.
+
+    >>> spec = Spec(input_shape=(5,), target_shape=(5,), time_scale=0.3)
+    >>> create("cru", spec, hidden_size=10).num_parameters
+    15135
+    """
+    model = entry(name).model
+    known = [field.name for field in fields(model.Config)]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name!r} has no option {option!r}; {_hint(option, known)}")
+    return model(spec, model.Config(**options))
+
+
+def entry(name: str) -> Entry:
+    """The entry for ``name``; an unknown one gets the closest match."""
+    if name not in MODELS:
+        raise ValueError(f"`name` must be a known model, got {name!r}; {_hint(name, MODELS)}")
+    return MODELS[name]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."
