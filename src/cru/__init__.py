@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _HOME = {
     "CRU": "cru.layers",
     "FastCRU": "cru.layers",
+    "PairedCRU": "cru.layers",
     "RKN": "cru.layers",
     "Belief": "cru.functional",
     "FilterResult": "cru.functional",

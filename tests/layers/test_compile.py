@@ -55,7 +55,7 @@ with torch.no_grad():
 """
 
 
-@pytest.mark.parametrize("name", ["CRU", "FastCRU", "RKN"])
+@pytest.mark.parametrize("name", ["CRU", "FastCRU", "RKN", "PairedCRU"])
 @pytest.mark.parametrize(
     "program",
     [pytest.param(COMPILE, marks=pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")), EXPORT],

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cru
-from cru.functional import filter_sequence
 from cru.layers import KalmanLayer
 from tests.helpers import difference
 
@@ -20,6 +19,7 @@ LAYERS = {
     "f-cru": cru.FastCRU,
     "rkn": cru.RKN,
     "rkn-dt": lambda *a, **k: cru.RKN(*a, time_aware=True, **k),
+    "paired": lambda *a, num_basis=None, **k: cru.PairedCRU(*a, **k),
 }
 
 
@@ -178,7 +178,8 @@ def test_the_compiled_filter_and_the_one_in_pytorch_agree(name: str, monkeypatch
     layer, (x, times) = build(name, dtype=torch.float64), series(dtype=torch.float64)
     fast, state = layer(x, times)
     expected = gradients(layer, fast, state)
-    monkeypatch.setattr("cru.layers.filter.native.filter_sequence", filter_sequence)
+    monkeypatch.setattr("cru.native.available", lambda *_: False)
+    monkeypatch.setattr("cru.native.paired_available", lambda *_: False)
     slow, end = layer(x, times)
     assert difference(fast, slow) < 1e-11
     found = gradients(layer, slow, end)
@@ -200,7 +201,7 @@ def test_the_gap_has_a_gradient(name: str) -> None:
     if name != "rkn":  # whose step does not depend on it
         layer.propagate(state, delta).mean.sum().backward()
         assert torch.isfinite(delta.grad).all()
-    if name in ("cru", "f-cru"):
+    if name in ("cru", "f-cru", "paired"):
         moments = times.clone().requires_grad_()
         layer(x, moments)[0].sum().backward()
         assert torch.isfinite(moments.grad).all() and torch.any(moments.grad != 0)
@@ -224,7 +225,8 @@ def test_never_a_nan(gaps: list[float], variance: float, kept: float, size: floa
     times = torch.tensor(gaps, dtype=torch.float64).cumsum(0)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr("cru.layers.filter.native.available", lambda *_: False)
+            patch.setattr("cru.native.available", lambda *_: False)
+            patch.setattr("cru.native.paired_available", lambda *_: False)
         result = layer.filter(y, y_var, times, mask=mask)
     assert_valid(result.prior), assert_valid(result.posterior)
     loss = sum(field.sum() for part in (result.prior[:4], result.posterior[:4], result.gain) for field in part)
@@ -266,7 +268,8 @@ def test_a_fresh_start_handed_over_is_a_fresh_start(name: str) -> None:
 @pytest.mark.parametrize("variance_map", ["exp", "square"])
 def test_an_absurd_reading_is_no_nan(name: str, variance_map: str, compiled: bool, monkeypatch) -> None:
     if not compiled:
-        monkeypatch.setattr("cru.layers.filter.native.available", lambda *_: False)
+        monkeypatch.setattr("cru.native.available", lambda *_: False)
+        monkeypatch.setattr("cru.native.paired_available", lambda *_: False)
     layer = build(name, variance_map=variance_map)
     for size in (1e3, 1e20, 1e30):
         output, state = layer(torch.full((1, 3, 3), size), torch.arange(3.0))
@@ -281,7 +284,8 @@ def test_an_absurd_reading_is_no_nan(name: str, variance_map: str, compiled: boo
 @pytest.mark.parametrize("gap", [86_400 * 10**9, 10**18])
 def test_gaps_of_days_in_nanoseconds_without_a_scale(name: str, gap: int, compiled: bool, monkeypatch) -> None:
     if not compiled:
-        monkeypatch.setattr("cru.layers.filter.native.available", lambda *_: False)
+        monkeypatch.setattr("cru.native.available", lambda *_: False)
+        monkeypatch.setattr("cru.native.paired_available", lambda *_: False)
     layer = build(name)
     output, state = layer(torch.randn(2, 4, 3), torch.arange(4) * gap)
     assert_valid(state), assert_valid(layer.propagate(state, 1e39))

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, hold
 from cru.functional.eigen import phi1
+from cru.functional.sequence import stacked
 from cru.functional.update import update
 
 
@@ -99,8 +100,4 @@ def filter_paired(
         belief = update(prior, y_t, var_t, mask_t)
         priors.append(prior)
         posteriors.append(belief)
-    return _stacked(priors), _stacked(posteriors)
-
-
-def _stacked(beliefs: list[Belief]) -> Belief:
-    return Belief(*(torch.stack(field, 1) for field in zip(*(b[:4] for b in beliefs), strict=True)))
+    return stacked(priors), stacked(posteriors)

@@ -108,7 +108,8 @@ def _compose(later: _Smoothing, earlier: _Smoothing) -> _Smoothing:
 def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     """Beliefs given the *whole* series, from the filter's: the exact Rauch-Tung-Striebel pass, elementwise.
 
-    With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:  μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
+    With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:
+    μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
     Both are affine in what comes after, so they run through `associative_scan`. In float64 throughout: the inverse of a
     nearly known prior needs it.
     """
@@ -120,12 +121,11 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     next_u, next_low = ahead[0].chunk(2, -1)
     next_P = Matrix2(ahead[1], ahead[3], ahead[3], ahead[2])
     still = (hops.upper[:, 1:] == 0) & (hops.lower[:, 1:] == 0) & (c == 1) & (s == 0)
-    regular = next_P._replace(a=torch.where(still, 1.0, next_P.a + 1e-300), d=torch.where(still, 1.0, next_P.d + 1e-300))
-    regular = regular._replace(b=torch.where(still, 0.0, regular.b), c=torch.where(still, 0.0, regular.c))
+    unit = (1.0, 0.0, 0.0, 1.0)
+    regular = Matrix2(*(torch.where(still, e, p) for e, p in zip(unit, next_P, strict=True)))
     now = Matrix2(*(entry[:, :-1] for entry in P))
     G = now @ Matrix2(c, -s, s, c) @ regular.inverse()
-    one = torch.ones_like(c)
-    G = Matrix2(*(torch.where(still, e, g) for e, g in zip((one, 0 * one, 0 * one, one), G, strict=True)))
+    G = Matrix2(*(torch.where(still, e, g) for e, g in zip(unit, G, strict=True)))
     m1, m2 = G.times(next_u, next_low)
     C = now.minus(G @ next_P @ G.mT)
     none = torch.zeros_like(u[:, :1])

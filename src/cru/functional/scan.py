@@ -1,7 +1,7 @@
 """Prefix combination in O(log T) depth, and the 2×2 algebra that the paired filter runs through it."""
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -21,9 +21,8 @@ def associative_scan(combine: Callable[[Elements, Elements], Elements], elements
     count = elements[0].shape[1]
     if count < 2:
         return elements
-    make = _maker(elements)
-    first, second = (make(e[:, start : count - (count - start) % 2 : 2] for e in elements) for start in (0, 1))
-    first = make(e[:, : second[0].shape[1]] for e in first)
+    make, paired = _maker(elements), count // 2 * 2
+    first, second = (make(e[:, start:paired:2] for e in elements) for start in (0, 1))
     odd = associative_scan(combine, combine(first, second))
     later = make(e[:, 2::2] for e in elements)
     even = combine(make(o[:, : later[0].shape[1]] for o in odd), later) if later[0].shape[1] else later
@@ -31,9 +30,12 @@ def associative_scan(combine: Callable[[Elements, Elements], Elements], elements
     return make(_interleaved(a, b) for a, b in zip(whole, odd, strict=True))
 
 
-def _maker(elements: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, ...]]:
-    kind = type(elements)
-    return kind._make if hasattr(kind, "_make") else kind  # a NamedTuple, or a plain tuple
+def _maker(elements: Elements) -> Callable[[Iterable[Tensor]], Elements]:
+    kind: Any = type(elements)
+    make: Callable[[Iterable[Tensor]], Elements] = (
+        kind._make if hasattr(kind, "_make") else kind
+    )  # NamedTuple, or tuple
+    return make
 
 
 def _interleaved(even: Tensor, odd: Tensor) -> Tensor:

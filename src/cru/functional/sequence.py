@@ -33,7 +33,7 @@ def filter_sequence(
         belief = update(prior, y_t, var_t, mask_t)
         priors.append(prior)
         posteriors.append(belief)
-    return _stacked(priors), _stacked(posteriors)
+    return stacked(priors), stacked(posteriors)
 
 
 def filter_sequence_reference(
@@ -64,7 +64,7 @@ def filter_sequence_reference(
         belief = _where(mask[:, t], updated, prior)
         priors.append(prior)
         posteriors.append(belief)
-    return _stacked(priors), _stacked(posteriors)
+    return stacked(priors), stacked(posteriors)
 
 
 def _where(condition: Bool[Tensor, "batch #obs"], yes: Belief, no: Belief) -> Belief:
@@ -74,5 +74,6 @@ def _where(condition: Bool[Tensor, "batch #obs"], yes: Belief, no: Belief) -> Be
     return Belief(*(torch.where(c, a, b) for c, a, b in choices))
 
 
-def _stacked(beliefs: list[Belief]) -> Belief:
+def stacked(beliefs: list[Belief]) -> Belief:
+    """One belief over (batch, time) from a list of steps."""
     return Belief(*(torch.stack(field, 1) for field in zip(*(b[:4] for b in beliefs), strict=True)))

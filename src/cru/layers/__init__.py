@@ -6,6 +6,7 @@ from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder
 from cru.layers.encoders import ConvEncoder, MLPEncoder
 from cru.layers.fast_cru import FastCRU
 from cru.layers.filter import KalmanLayer
+from cru.layers.paired import PairedCRU
 from cru.layers.rkn import RKN
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "FastCRU",
     "KalmanLayer",
     "MLPEncoder",
+    "PairedCRU",
     "mlp_decoder",
     "tanh_decoder",
 ]

@@ -16,18 +16,28 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def check_sizes(input_size: int, hidden_size: int, num_basis: int, bandwidth: int) -> None:
-    """The sizes of a layer: positive, an even state, a band that fits into its blocks."""
-    for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_basis", num_basis)):
-        require(
-            isinstance(size, SupportsIndex) and size.__index__() >= 1,
-            f"`{name}` must be a whole number of at least 1, got {size!r}.",
-        )
+def check_count(name: str, size: int) -> None:
+    """A whole number of at least one."""
+    require(
+        isinstance(size, SupportsIndex) and size.__index__() >= 1,
+        f"`{name}` must be a whole number of at least 1, got {size!r}.",
+    )
+
+
+def check_sizes(input_size: int, hidden_size: int) -> None:
+    """The sizes of a layer: positive, an even state."""
+    check_count("input_size", input_size)
+    check_count("hidden_size", hidden_size)
     near = f"{hidden_size - 1} or {hidden_size + 1}" if hidden_size > 1 else "2"
     require(
         hidden_size % 2 == 0,
         f"`hidden_size` must be even (an observed and a memory half), got {hidden_size}. Use {near}.",
     )
+
+
+def check_bases(hidden_size: int, num_basis: int, bandwidth: int) -> None:
+    """At least one basis, with a band that fits into its blocks."""
+    check_count("num_basis", num_basis)
     most = max(hidden_size // 2, 3)  # 3, the default, is fine for any size: a wider band is a full block
     require(
         isinstance(bandwidth, SupportsIndex) and 0 <= bandwidth.__index__() <= most,

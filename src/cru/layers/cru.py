@@ -4,10 +4,10 @@ import torch
 
 from cru.functional import ExpmTransition
 from cru.layers.banded import BandedBasis
-from cru.layers.filter import KalmanLayer
+from cru.layers.locally_linear import LocallyLinearLayer
 
 
-class CRU(KalmanLayer):
+class CRU(LocallyLinearLayer):
     """Continuous Recurrent Unit: the state follows dz = A z dt + dβ between observations, A = Σ_k α_k(μ⁺) B_k (Sec. 3).
 
     Example:

@@ -5,12 +5,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import EigenTransition, orthogonal
-from cru.layers.filter import KalmanLayer
+from cru.layers.locally_linear import LocallyLinearLayer
 
 INITIAL_EIGENVALUE = 1e-5
 
 
-class FastCRU(KalmanLayer):
+class FastCRU(LocallyLinearLayer):
     """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ with E orthogonal, so that the predict step is elementwise (Sec. 3.3.2).
 
     Takes the arguments of `CRU`; ``bandwidth`` only so that one can stand for the other: there are no bands here.

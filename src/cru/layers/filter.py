@@ -4,16 +4,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from cru import native
 from cru.functional import (
     MAX_VARIANCE,
     MIN_VARIANCE,
     Belief,
-    Coefficients,
     FilterResult,
-    Transition,
     bounds,
-    filter_sequence,
     gain,
     gaps,
     positive,
@@ -38,7 +34,7 @@ INITIAL_NOISE = 0.1
 class KalmanLayer(nn.Module):
     """Encode each observation linearly, filter, return posterior means: the interface of `torch.nn.GRU`, with times.
 
-    A subclass adds its parameters and says what its `transition` is. Everything else is here.
+    A subclass adds its parameters, the predict step and the filter over a sequence. Everything else is here.
     """
 
     def __init__(
@@ -46,9 +42,6 @@ class KalmanLayer(nn.Module):
         input_size: int,
         hidden_size: int,
         *,
-        num_basis: int = 15,
-        bandwidth: int = 3,
-        coefficient_inputs: int | None = None,
         time_scale: float = 1.0,
         noise_map: str = "softplus",
         variance_map: str = "elu+1",
@@ -56,25 +49,20 @@ class KalmanLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, num_basis, bandwidth)
+        check_sizes(input_size, hidden_size)
         check_dtype(dtype or torch.get_default_dtype())
         check_time_scale(time_scale)
         self.input_size, self.hidden_size, self.obs_size = input_size, hidden_size, hidden_size // 2
-        self.num_basis, self.bandwidth, self.time_scale = num_basis, bandwidth, time_scale
+        self.time_scale = time_scale
         self.noise_map, self.variance_map = positive(noise_map), positive(variance_map)
         self.initial_map = positive("softplus")
         where = {"device": torch.device(device) if device is not None else None, "dtype": dtype}
 
         self.observation = nn.Linear(input_size, self.obs_size, **where)  # type: ignore[arg-type]
         self.observation_variance = nn.Linear(input_size, self.obs_size, **where)  # type: ignore[arg-type]
-        self.coefficients = nn.Linear(coefficient_inputs or hidden_size, num_basis, **where)  # type: ignore[arg-type]
         self.raw_noise = nn.Parameter(self.noise_map.start(INITIAL_NOISE, hidden_size, **where))  # type: ignore[arg-type]
         start = self.initial_map.start(INITIAL_VARIANCE, hidden_size, **where)  # type: ignore[arg-type]
         self.raw_initial_variance = nn.Parameter(start)
-
-    def transition(self) -> Transition:
-        """The dynamics as plain data, from the parameters as they are now."""
-        raise TypeError("KalmanLayer is a base class: use CRU, FastCRU or RKN")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -152,9 +140,8 @@ class KalmanLayer(nn.Module):
             f"`delta` must be finite and not negative, got {delta}.",
         )
         with torch.autocast(gap.device.type, enabled=False):
-            transition = self.transition()
             scaled = gaps(gap[:, None], torch.zeros_like(gap), self.time_scale, self.dtype)[:, 0]
-            later = transition.predict(state, scaled, transition.plan(scaled))
+            later = self._predict(state, scaled)
         return later._replace(time=None if state.time is None else _later(state.time, gap))
 
     def step(
@@ -183,11 +170,20 @@ class KalmanLayer(nn.Module):
         upper, lower = variance.chunk(2, -1)
         return Belief(torch.zeros_like(variance), upper, lower, torch.zeros_like(upper))
 
-    def _moves(
-        self, delta: Float[Tensor, "batch time"], observed: Bool[Tensor, "batch time"], continued: bool
-    ) -> Bool[Tensor, "batch time"]:
-        """Where the state is carried forward before an update: over every gap that is not zero."""
-        return delta != 0
+    def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
+        """The prior after a gap."""
+        raise TypeError("KalmanLayer is a base class: use CRU, FastCRU, RKN or PairedCRU")
+
+    def _run(
+        self,
+        start: Belief,
+        y: Float[Tensor, "batch time obs"],
+        y_var: Float[Tensor, "batch time obs"],
+        observed: Bool[Tensor, "batch time obs"],
+        delta: Float[Tensor, "batch time"],
+    ) -> tuple[Belief, Belief]:
+        """Priors and posteriors over a sequence; ``start`` has a time where it continues an earlier one."""
+        raise TypeError("KalmanLayer is a base class: use CRU, FastCRU, RKN or PairedCRU")
 
     def _filtered(
         self,
@@ -202,20 +198,14 @@ class KalmanLayer(nn.Module):
         start = self.initial(batch) if state is None else as_state(state, batch, self.hidden_size, self.dtype)
         times = as_times(times, batch, steps, start.time)
         delta = gaps(times, start.time, self.time_scale, self.dtype)
-        moves = self._moves(delta, observed.any(-1), start.time is not None)
-        transition = self.transition()
         limit = bounds(self.dtype).mean
         y, y_var = y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
-        run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
-        prior, posterior = run(transition, start, y, y_var, observed, delta, moves)
+        prior, posterior = self._run(start, y, y_var, observed, delta)
         return prior._replace(time=times), posterior._replace(time=times)
-
-    def _coefficients(self) -> Coefficients:
-        return Coefficients(self.coefficients.weight, self.coefficients.bias)
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""
-        return f"{self.input_size}, {self.hidden_size}, num_basis={self.num_basis}, time_scale={self.time_scale}"
+        return f"{self.input_size}, {self.hidden_size}, time_scale={self.time_scale}"
 
 
 def _later(time: Tensor, gap: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from cru.functional import DiscreteTransition, padding
 from cru.layers.banded import BandedBasis
-from cru.layers.filter import KalmanLayer
+from cru.layers.locally_linear import LocallyLinearLayer
 
 INITIAL_COUPLING = 0.2
 
 
-class RKN(KalmanLayer):
+class RKN(LocallyLinearLayer):
     """Recurrent Kalman Network (Becker et al. 2019): one discrete transition a step, A = I + Σ_k α_k B_k.
 
     Gaps do not matter, unless ``time_aware``: then the gap to the next time is one more input of the network that

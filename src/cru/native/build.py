@@ -23,7 +23,7 @@ from cru.functional.expm import MAX_DOUBLINGS
 from cru.functional.update import MIN_VARIANCE
 
 _HEADERS = ("expm.h", "eigen.h", "matrix.h")
-_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
+_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 _REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
 MAX_OBS = 128
 """Beyond this latent observation size, PyTorch's own matrix products are the faster ones."""

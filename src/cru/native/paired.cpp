@@ -1,7 +1,5 @@
 // The paired filter over whole sequences and its gradient. Everything is elementwise over the pairs, so the inner loops run
 // over them and the compiler vectorises; the maths it must agree with is cru/functional/paired.py.
-#include <vector>
-
 #include "matrix.h"
 
 namespace {
@@ -71,29 +69,32 @@ struct Run {
 
   void forward(int64_t b, const Beliefs& prior, const Beliefs& posterior) const {
     const int64_t D = n.obs;
-    std::vector<Pair> state(D);
-    for (int64_t d = 0; d < D; ++d)
-      state[d] = {in.start_mean[2 * b * D + d], in.start_mean[(2 * b + 1) * D + d], in.start_upper[b * D + d],
-                  in.start_lower[b * D + d], in.start_side[b * D + d]};
-    for (int64_t row = b * n.time; row < (b + 1) * n.time; ++row)
+    Beliefs before = start();
+    int64_t at = b;  // where the belief before stands: in the start, then in the posterior
+    for (int64_t row = b * n.time; row < (b + 1) * n.time; ++row) {
+#pragma GCC ivdep
       for (int64_t d = 0; d < D; ++d) {
         const int64_t i = row * D + d;
-        const Pair p = predict(state[d], in.cos[i], in.sin[i], in.upper[i], in.lower[i], in.side[i]);
+        const Pair p = predict(get(before, at, d), in.cos[i], in.sin[i], in.upper[i], in.lower[i], in.side[i]);
         put(prior, row, d, p);
-        state[d] = update(p, in.y[i], in.y_var[i], in.mask[i]);
-        put(posterior, row, d, state[d]);
+        put(posterior, row, d, update(p, in.y[i], in.y_var[i], in.mask[i]));
       }
+      before = posterior, at = row;
+    }
   }
 
   void backward(int64_t b, const Saved& saved, const Gradients& out) const {
     const int64_t D = n.obs;
-    const Beliefs start = {const_cast<real*>(in.start_mean), const_cast<real*>(in.start_upper), const_cast<real*>(in.start_lower),
-                           const_cast<real*>(in.start_side)};
-    std::vector<Pair> grads(D, Pair{});
-    for (int64_t row = (b + 1) * n.time - 1; row >= b * n.time; --row)
+    // The gradient of the belief before a time is kept where that of the start will stand in the end.
+    for (int64_t d = 0; d < D; ++d) put(out.start, b, d, Pair{});
+    for (int64_t row = (b + 1) * n.time - 1; row >= b * n.time; --row) {
+      const bool first = row == b * n.time;
+      const Beliefs before = first ? start() : saved.posterior;
+      const int64_t at = first ? b : row - 1;
+#pragma GCC ivdep
       for (int64_t d = 0; d < D; ++d) {
         const int64_t i = row * D + d;
-        Pair g = sum(grads[d], get(saved.grad_posterior, row, d));
+        Pair g = sum(get(out.start, b, d), get(saved.grad_posterior, row, d));
         const Pair after = get(saved.posterior, row, d), p = get(saved.prior, row, d);
         g = held_backward(after, g);
         const real m = in.mask[i], raw = in.y_var[i], r = most(raw, MIN_VARIANCE);
@@ -107,20 +108,25 @@ struct Run {
         Pair h = {g.mu - error, g.ml, gain * part - gain_low * kl + g.u * kept * kept - g.s * kl * part + g.l * kl * kl, g.l,
                   gain_low + g.s * kept - 2 * g.l * kl};
         h = held_backward(p, sum(h, get(saved.grad_prior, row, d)));
-        const Pair q = row == b * n.time ? get(start, b, d) : get(saved.posterior, row - 1, d);
+        const Pair q = get(before, at, d);
         const real c = in.cos[i], s = in.sin[i], cc = c * c, ss = s * s, cs = c * s;
         out.upper[i] = h.u, out.lower[i] = h.l, out.side[i] = h.s;
         out.cos[i] = calm(h.mu * q.mu + h.ml * q.ml + 2 * h.u * (c * q.u + s * q.s) + 2 * h.l * (c * q.l - s * q.s) +
                           h.s * (2 * c * q.s + s * (q.l - q.u)));
         out.sin[i] = calm(h.mu * q.ml - h.ml * q.mu + 2 * h.u * (c * q.s + s * q.l) + 2 * h.l * (s * q.u - c * q.s) +
                           h.s * (c * (q.l - q.u) - 2 * s * q.s));
-        grads[d] = {c * h.mu - s * h.ml, s * h.mu + c * h.ml, cc * h.u + ss * h.l - cs * h.s, ss * h.u + cc * h.l + cs * h.s,
-                    2 * cs * (h.u - h.l) + (cc - ss) * h.s};
+        put(out.start, b, d,
+            {c * h.mu - s * h.ml, s * h.mu + c * h.ml, cc * h.u + ss * h.l - cs * h.s, ss * h.u + cc * h.l + cs * h.s,
+             2 * cs * (h.u - h.l) + (cc - ss) * h.s});
       }
-    for (int64_t d = 0; d < D; ++d) put(out.start, b, d, grads[d]);
+    }
   }
 
  private:
+  Beliefs start() const {
+    return {const_cast<real*>(in.start_mean), const_cast<real*>(in.start_upper), const_cast<real*>(in.start_lower),
+            const_cast<real*>(in.start_side)};
+  }
   Pair get(const Beliefs& from, int64_t row, int64_t d) const {
     const int64_t D = n.obs, i = row * D + d;
     return {from.mean[2 * row * D + d], from.mean[(2 * row + 1) * D + d], from.upper[i], from.lower[i], from.side[i]};

@@ -1,0 +1,65 @@
+"""Layers whose transition is a weighted mean of basis matrices, chosen by the state (Sec. 3.3.1)."""
+
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from cru import native
+from cru.functional import Belief, Coefficients, Transition, filter_sequence
+from cru.layers.checks import check_bases
+from cru.layers.filter import KalmanLayer
+
+
+class LocallyLinearLayer(KalmanLayer):
+    """CRU, f-CRU and RKN: a leaf adds its bases and says what its `transition` is."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_basis: int,
+        bandwidth: int,
+        coefficient_inputs: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        check_bases(hidden_size, num_basis, bandwidth)
+        self.num_basis, self.bandwidth = num_basis, bandwidth
+        where = {"device": self.raw_noise.device, "dtype": self.raw_noise.dtype}
+        self.coefficients = nn.Linear(coefficient_inputs or hidden_size, num_basis, **where)  # type: ignore[arg-type]
+
+    def transition(self) -> Transition:
+        """The dynamics as plain data, from the parameters as they are now."""
+        raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
+
+    def _coefficients(self) -> Coefficients:
+        return Coefficients(self.coefficients.weight, self.coefficients.bias)
+
+    def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
+        transition = self.transition()
+        return transition.predict(state, delta, transition.plan(delta))
+
+    def _run(
+        self,
+        start: Belief,
+        y: Float[Tensor, "batch time obs"],
+        y_var: Float[Tensor, "batch time obs"],
+        observed: Bool[Tensor, "batch time obs"],
+        delta: Float[Tensor, "batch time"],
+    ) -> tuple[Belief, Belief]:
+        moves = self._moves(delta, observed.any(-1), start.time is not None)
+        transition = self.transition()
+        run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
+        return run(transition, start, y, y_var, observed, delta, moves)
+
+    def _moves(
+        self, delta: Float[Tensor, "batch time"], observed: Bool[Tensor, "batch time"], continued: bool
+    ) -> Bool[Tensor, "batch time"]:
+        """Where the state is carried forward before an update: over every gap that is not zero."""
+        return delta != 0
+
+    def extra_repr(self) -> str:
+        """Sizes, as `torch.nn.GRU` shows them."""
+        return f"{super().extra_repr()}, num_basis={self.num_basis}"

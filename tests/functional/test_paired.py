@@ -1,0 +1,144 @@
+"""The paired filter and smoother against the dense joint Gaussian of each pair's whole series."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad_vec
+from scipy.linalg import expm
+
+from cru import native
+from cru.functional import Belief
+from cru.functional.paired import Hop, filter_paired, hop, phi1_complex
+from cru.functional.paired_scan import filter_paired_scan, smooth_paired
+from cru.functional.scan import associative_scan
+from tests.helpers import difference, loss_of, random_belief
+
+FILTERS = [
+    filter_paired,
+    filter_paired_scan,
+    pytest.param(native.filter_paired, marks=pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")),
+]
+
+
+class Problem:
+    """Random pairs, readings with some missing, equal times among them."""
+
+    def __init__(self, batch: int = 2, time: int = 7, obs: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64):
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(*shape: int) -> torch.Tensor:
+            return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+        self.start = Belief(*(field.to(dtype) for field in random_belief(batch, obs, generator)[:4]))
+        self.y, self.y_var = (4 * draw(batch, time, obs) - 2).to(dtype), (0.1 + draw(batch, time, obs)).to(dtype)
+        self.mask = draw(batch, time, obs) < 0.7
+        self.delta = 2 * draw(batch, time)
+        self.delta[:, 3] = 0
+        self.decay, self.frequency = draw(obs), 3 * draw(obs) - 1
+        self.noise_upper, self.noise_lower = draw(obs), draw(obs)
+        parameters = (self.decay, self.frequency, self.noise_upper, self.noise_lower, self.delta[..., None])
+        self.hops = Hop(*(field.to(dtype) for field in hop(*parameters)))
+
+    def joint(self, b: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (2T,) and covariance (2T, 2T) of one pair at all times, by SciPy."""
+        A = np.array([[-self.decay[d], self.frequency[d]], [-self.frequency[d], -self.decay[d]]])
+        Q = np.diag([self.noise_upper[d], self.noise_lower[d]])
+        s, obs, steps = self.start, self.y.shape[-1], self.y.shape[1]
+        mean = np.array([s.mean[b, d], s.mean[b, obs + d]])
+        cov = np.array([[s.upper[b, d], s.side[b, d]], [s.side[b, d], s.lower[b, d]]])
+        means, covs = [], np.zeros((steps, steps, 2, 2))
+        for t, gap in enumerate(self.delta[b].tolist()):
+            F = expm(A * gap)
+            added = quad_vec(lambda s: expm(A * s) @ Q @ expm(A * s).T, 0, gap, epsrel=1e-13)[0] if gap else 0 * Q
+            mean = F @ mean
+            covs[t, t] = F @ (cov if t == 0 else covs[t - 1, t - 1]) @ F.T + added
+            for earlier in range(t):
+                covs[t, earlier] = F @ covs[t - 1, earlier]
+                covs[earlier, t] = covs[t, earlier].T
+            means.append(mean)
+        return np.concatenate(means), covs.transpose(0, 2, 1, 3).reshape(2 * steps, 2 * steps)
+
+    def conditioned(self, b: int, d: int, until: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """The joint given the readings up to time ``until``, and their log-likelihood."""
+        mean, cov = self.joint(b, d)
+        seen = [t for t in range(until + 1) if self.mask[b, t, d]]
+        if not seen:
+            return mean, cov, 0.0
+        rows = [2 * t for t in seen]
+        gram = cov[np.ix_(rows, rows)] + np.diag(self.y_var[b, seen, d])
+        residual = self.y[b, seen, d].numpy() - mean[rows]
+        weight = np.linalg.solve(gram, cov[rows]).T
+        likelihood = -0.5 * (residual @ np.linalg.solve(gram, residual) + np.linalg.slogdet(2 * np.pi * gram)[1])
+        return mean + weight @ residual, cov - weight @ cov[rows], float(likelihood)
+
+
+@pytest.mark.parametrize("run", FILTERS)
+def test_the_filter_is_exact(run) -> None:
+    problem = Problem()
+    prior, posterior = run(problem.start, problem.y, problem.y_var, problem.mask, problem.hops)
+    for b in range(2):
+        for d in range(3):
+            for t in range(7):
+                mean, cov, _ = problem.conditioned(b, d, t)
+                here = cov[2 * t : 2 * t + 2, 2 * t : 2 * t + 2]
+                found = [posterior.mean[b, t, d], posterior.mean[b, t, 3 + d], posterior.upper[b, t, d]]
+                found += [posterior.lower[b, t, d], posterior.side[b, t, d]]
+                expected = [*mean[2 * t : 2 * t + 2], here[0, 0], here[1, 1], here[0, 1]]
+                np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+            total = torch.distributions.Normal(prior.mean[b, :, d], (prior.upper + problem.y_var)[b, :, d].sqrt())
+            likelihood = total.log_prob(problem.y[b, :, d])[problem.mask[b, :, d]].sum()
+            assert abs(float(likelihood) - problem.conditioned(b, d, 6)[2]) < 1e-9
+
+
+def test_the_smoother_is_exact() -> None:
+    problem = Problem()
+    prior, posterior = filter_paired(problem.start, problem.y, problem.y_var, problem.mask, problem.hops)
+    smoothed = smooth_paired(prior, posterior, problem.hops)
+    for b in range(2):
+        for d in range(3):
+            mean, cov, _ = problem.conditioned(b, d, 6)
+            np.testing.assert_allclose(smoothed.mean[b, :, d], mean[::2], rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(smoothed.mean[b, :, 3 + d], mean[1::2], rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(smoothed.upper[b, :, d], np.diag(cov)[::2], rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(smoothed.lower[b, :, d], np.diag(cov)[1::2], rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(smoothed.side[b, :, d], np.diag(cov, 1)[::2], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("run", FILTERS[1:])
+@pytest.mark.parametrize("time", [1, 2, 5, 33])
+def test_scan_and_compiled_agree_with_the_loop(run, time: int, dtype: torch.dtype, tolerance: float) -> None:
+    problem = Problem(time=max(time, 4), seed=time, dtype=dtype)
+    leaves = [
+        t[:, :time] if i < 7 else t for i, t in enumerate((problem.y, problem.y_var, *problem.hops, *problem.start[:4]))
+    ]
+    leaves = [leaf.clone().requires_grad_() for leaf in leaves]
+
+    def outputs(which):
+        prior, posterior = which(Belief(*leaves[7:]), leaves[0], leaves[1], problem.mask[:, :time], Hop(*leaves[2:7]))
+        return [*prior[:4], *posterior[:4]], torch.autograd.grad(loss_of(prior, posterior), leaves)
+
+    (expected, expected_grads), (found, grads) = outputs(filter_paired), outputs(run)
+    assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < tolerance
+    assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < tolerance
+
+
+def test_the_noise_integral_is_stable_towards_zero() -> None:
+    x = -torch.tensor([0.0, 1e-12, 1e-6, 1e-3, 0.2, 0.2499, 0.3, 2.0, 50.0], dtype=torch.float64)
+    for y in (torch.zeros_like(x), x.abs().flip(0), 3 * x):
+        real, imaginary = phi1_complex(x, y)
+        w = x.numpy() + 1j * y.numpy()
+        nodes, weights = np.polynomial.legendre.leggauss(120)
+        exact = (np.exp(w[:, None] * (nodes + 1) / 2) * weights / 2).sum(1)
+        np.testing.assert_allclose(real.numpy() + 1j * imaginary.numpy(), exact, rtol=1e-12, atol=1e-13)
+    inputs = (x[1:].clone().requires_grad_(), (0.5 * x[1:]).clone().requires_grad_())
+    assert torch.autograd.gradcheck(phi1_complex, inputs, eps=1e-7, atol=1e-6)
+
+
+def test_an_associative_scan_of_matrices() -> None:
+    matrices = torch.randn(2, 11, 3, 3, dtype=torch.float64)
+    (found,) = associative_scan(lambda a, b: (a[0] @ b[0],), (matrices,))
+    product = matrices[:, 0]
+    for t in range(1, 11):
+        product = product @ matrices[:, t]
+        assert difference(found[:, t], product) < 1e-12

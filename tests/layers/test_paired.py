@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+import cru
+from tests.helpers import difference
+
+
+def setting() -> tuple[cru.PairedCRU, torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    layer = cru.PairedCRU(1, 8, dtype=torch.float64)
+    y = torch.randn(3, 12, 4, dtype=torch.float64)
+    y[torch.rand(3, 12, 4) < 0.3] = torch.nan
+    return layer, y, torch.full_like(y, 0.2), torch.rand(3, 12, dtype=torch.float64).cumsum(1)
+
+
+def test_smoothing_uses_the_future_and_so_is_surer() -> None:
+    layer, y, y_var, times = setting()
+    filtered, smoothed = layer.filter(y, y_var, times).posterior, layer.smooth(y, y_var, times)
+    assert torch.all(smoothed.upper <= filtered.upper * (1 + 1e-9))
+    assert torch.all(smoothed.lower <= filtered.lower * (1 + 1e-9))
+    assert difference(smoothed.mean[:, -1], filtered.mean[:, -1]) < 1e-12
+
+
+def test_a_query_time_is_an_unobserved_time() -> None:
+    layer, y, y_var, times = setting()
+    at = torch.stack([times[:, 4] + 0.01, times[:, 0], times[:, -1] + 3, times[:, 6]], 1)
+    asked = layer.smooth(y, y_var, times, at=at)
+    whole = layer.smooth(y, y_var, times)
+    assert difference(asked.mean[:, 1], whole.mean[:, 0]) < 1e-10
+    assert difference(asked.upper[:, 3], whole.upper[:, 6]) < 1e-10
+    later = layer.propagate(layer.filter(y, y_var, times).posterior.at(-1), 3.0)
+    assert difference(asked.mean[:, 2], later.mean) < 1e-10
+    with pytest.raises(ValueError, match="`at` must not lie before the first time"):
+        layer.smooth(y, y_var, times, at=times[:, :1] - 1)
+
+
+def test_the_smoother_trains() -> None:
+    layer, y, y_var, times = setting()
+    layer.smooth(y, y_var, times).mean.square().sum().backward()
+    for name in ("raw_decay", "frequency", "raw_noise", "raw_initial_variance"):
+        assert torch.isfinite(getattr(layer, name).grad).all()
+
+
+def test_the_start_spreads_over_rates_and_frequencies() -> None:
+    layer = cru.PairedCRU(1, 32)
+    assert float(layer.decay.detach().min()) == pytest.approx(1e-3, rel=1e-3)
+    assert float(layer.decay.detach().max()) == pytest.approx(1.0, rel=1e-3)
+    assert sorted(layer.frequency.tolist()) == pytest.approx(torch.linspace(0, torch.pi / 2, 16).tolist())
