@@ -1,4 +1,4 @@
-"""What one pair of the paired CRU does with readings of an oscillation: filter, forecast, smooth. Draws docs/pictures/pair.png."""
+"""What one pair of the paired CRU does with readings of an oscillation. Draws docs/pictures/pair.png."""
 
 import math
 import sys
