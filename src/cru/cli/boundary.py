@@ -20,7 +20,7 @@ class Boundary(TyperGroup):
             typer.secho(f"cru: {_sentence(error)}", fg="red", err=True)
             raise typer.Exit(USER_ERROR) from None
         except KeyboardInterrupt:
-            typer.echo("\ncru: interrupted; nothing half-written was left behind.", err=True)
+            typer.echo("\ncru: interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -25,7 +25,9 @@ def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], c
     order: np.ndarray | slice = slice(None)
     step = np.diff(series)
     if (step < 0).any() or ((step == 0) & (np.diff(times) < 0)).any():
-        order = np.lexsort((times, series))
+        # As np.lexsort((times, series)), but the smallest type that holds the series sorts by counting.
+        order = np.argsort(times, kind="stable")
+        order = order[np.argsort(series[order].astype(np.min_scalar_type(count)), kind="stable")]
         series, times = series[order], times[order]
     new = np.ones(len(times), bool)
     new[1:] = (np.diff(series) != 0) | (np.diff(times) != 0)
@@ -68,14 +70,14 @@ def pivot(
     A row whose value is NaN still makes its time point exist.
     """
     groups = group(series, times, count)
-    wide = np.full(len(groups.starts) * width, np.nan, dtype)
-    point = np.repeat(np.arange(len(groups.starts)), np.diff(np.append(groups.starts, len(times))))
-    cell = point * width + variables[groups.order]
-    known = ~np.isnan(values[groups.order])
-    cell, seen = cell[known], values[groups.order][known]
-    order = np.argsort(cell, kind="stable")
+    sizes = np.diff(groups.starts, append=len(times))
+    cell = np.repeat(np.arange(len(groups.starts)) * width, sizes) + variables[groups.order]
+    seen = values[groups.order]
+    cell, seen = cell[~np.isnan(seen)], seen[~np.isnan(seen)]
+    order = np.argsort(cell, kind="stable")  # nearly sorted, so this is quick
     cell, seen = cell[order], seen[order]
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    wide = np.full(len(groups.starts) * width, np.nan, dtype)
     if len(starts):
         wide[cell[starts]] = average(seen, starts)
     repeated = np.unique(cell[starts[np.diff(starts, append=len(cell)) > 1]] // width)

@@ -75,6 +75,7 @@ def download(
 ) -> list[Path]:
     """Fetch files (name -> sha256, None if the source changes daily) into the cache; those that are there are
     only checked."""
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says it all
     folder = cache_dir(cache) / "raw" / subfolder
     paths = []
     for name, sha256 in files.items():

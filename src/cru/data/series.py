@@ -200,8 +200,9 @@ def make_series(
     >>> make_series(np.array([0.0, 1.5]), np.array([[1.0], [np.nan]]), np.array([0, 2]), ids=["a"], names=["x"])
     """
     for column, name in enumerate(names):
-        if np.isinf(values[:, column]).any():
-            row = int(np.isinf(values[:, column]).argmax())
+        infinite = np.isinf(values[:, column])
+        if infinite.any():
+            row = int(infinite.argmax())
             series = int(np.searchsorted(offsets, row, side="right")) - 1
             raise ValueError(
                 f"`values` must be finite, with NaN for missing: {name!r} of series {ids[series]} is infinite "

@@ -61,24 +61,27 @@ def from_table(
     columns = chosen if chosen is not None else [name for name in table.columns if name not in keys]
     _check_columns(table, keys, columns)
 
-    names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int64))
-    times, label, origin = _times(table[time], unit)
+    # Each column leaves the table when it has been read: ten million rows are large.
+    names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int32))
+    times, label, origin = _times(table.drop_in_place(time), unit)
     options: dict[str, Any] = {"ids": names, "time_unit": label, "origin": origin}
     if variable is not None:
         variables, code = _codes(table, variable)
-        readings = _numbers(table[columns[0]])
+        readings = _numbers(table.drop_in_place(columns[0]))
         long = pivot(series, times, code, readings, count=len(names), width=len(variables))
         if duplicates == "refuse":
             _refuse(long.repeated, long.times, long.offsets, names)
+        del series, times, code, readings
         return make_series(long.times, long.values, long.offsets, names=variables, **options)
 
     groups = group(series, times, len(names))
     repeated = np.flatnonzero(np.diff(groups.starts, append=len(times)) > 1)
+    del series, times
     if duplicates == "refuse":
         _refuse(repeated, groups.times, groups.offsets, names)
     wide = np.empty((len(groups.starts), len(columns)))
     for k, name in enumerate(columns):
-        readings = _numbers(table[name])[groups.order]
+        readings = _numbers(table.drop_in_place(name))[groups.order]
         wide[:, k] = average(readings, groups.starts) if len(repeated) else readings
     return make_series(groups.times, wide, groups.offsets, names=columns, **options)
 
@@ -196,10 +199,11 @@ def _numbers(column: pl.Series) -> np.ndarray:
 
 
 def _codes(table: pl.DataFrame, name: str) -> tuple[list[str], np.ndarray]:
-    """The sorted distinct entries of a column as text, and for each row the number of its entry."""
-    key = table[name].cast(pl.String) if table[name].dtype in (pl.Categorical, pl.Enum) else table[name]
+    """Take a column out of the table: its sorted distinct entries as text, and for each row the number of its entry."""
+    key = table.drop_in_place(name)
+    key = key.cast(pl.String) if key.dtype in (pl.Categorical, pl.Enum) else key
     distinct = key.unique().sort()
-    lookup = pl.DataFrame({"key": distinct, "code": np.arange(len(distinct))})
+    lookup = pl.DataFrame({"key": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
     codes = pl.DataFrame({"key": key}).join(lookup, on="key", how="left", maintain_order="left")["code"]
     return [str(entry) for entry in distinct], codes.to_numpy()
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from conftest import RECORDS, tar_of
+from raw_formats import RECORDS, tar_of
 
 from cru.data import extrapolation
 from cru.data.datasets import physionet

@@ -20,13 +20,10 @@ _ENDING_FLAGS = 3  # a line may have lost the blanks at its end, but no more
 
 
 class Grid(NamedTuple):
-    """Measurements as stored by station, day and element, NaN where missing or flagged, and each station's
-    first and last year."""
+    """Measurements as stored by station, day and element, NaN where missing or flagged."""
 
     stations: list[str]
     values: Float32[np.ndarray, "station day element"]
-    first_year: Int64[np.ndarray, " station"]
-    last_year: Int64[np.ndarray, " station"]
 
 
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
@@ -43,27 +40,20 @@ def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: range) -> Grid:
-    """Read the chosen elements and years; lines of other years only tell since when and until when a station
-    reports."""
+    """Read the chosen elements and years of all stations that have any."""
     wanted = np.array(elements, "S4")
-    kept, reports = [], []
+    kept = []
     for name, text in files:
         lines = _lines(name, text)
         lines = lines[np.isin(_field(lines, 17, 21), wanted)]
         year = _whole(name, lines, 11, 15)
-        reports.append((_field(lines, 0, 11), year))
         kept.append(lines[(year >= years.start) & (year < years.stop)])
     if not sum(len(lines) for lines in kept):
         raise ValueError(
             f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}, "
             "there is none."
         )
-    stations, index = np.unique(np.concatenate([station for station, _ in reports]), return_inverse=True)
-    year = np.concatenate([years_of for _, years_of in reports])
-    first, last = np.full(len(stations), 9999), np.zeros(len(stations), np.int64)
-    np.minimum.at(first, index, year)
-    np.maximum.at(last, index, year)
-
+    stations = np.unique(np.concatenate([_field(lines, 0, 11) for lines in kept]))
     start = np.datetime64(f"{years.start}-01-01")
     total = int((np.datetime64(f"{years.stop}-01-01") - start).astype(np.int64))
     values = np.full((len(stations), total, len(elements)), np.nan, np.float32)
@@ -77,7 +67,7 @@ def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: ra
         measured = _measurements(lines)
         line, day = np.nonzero(~np.isnan(measured) & (np.arange(_DAYS) < length[:, None]))
         values[station[line], (begin - start).astype(np.int64)[line] + day, element[line]] = measured[line, day]
-    return Grid([str(s, "ascii") for s in stations], values, first, last)
+    return Grid([str(s, "ascii") for s in stations], values)
 
 
 def _lines(name: str, text: bytes) -> UInt8[np.ndarray, "line width"]:

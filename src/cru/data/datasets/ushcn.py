@@ -20,6 +20,7 @@ ELEMENTS = ("PRCP", "SNOW", "SNWD", "TMAX", "TMIN")
 UNITS = ("mm", "mm", "mm", "°C", "°C")
 _STORED = np.array([0.1, 1, 1, 0.1, 0.1], np.float32)  # GHCN-Daily keeps rain and temperature in tenths
 YEARS = range(1990, 1994)
+DAYS = 1461
 KEPT_DAYS = 730  # 365 * 4 * 0.5
 _VERSION = 1
 
@@ -52,20 +53,28 @@ def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress
 
     def build() -> tuple[SeriesSet, dict[str, Any]]:
         paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
-        return clean(ghcn.parse(ghcn.contents(paths), ELEMENTS, YEARS)), _key(paths)
+        return clean(read(paths)), _key(paths)
 
     return cached(cache_dir(cache) / "ushcn.npz", _key(sources) if sources else None, build)
 
 
+def read(paths: list[Path]) -> ghcn.Grid:
+    """The five elements from 1990 through 1994, the year that shows which stations went on."""
+    return ghcn.parse(ghcn.contents(paths), ELEMENTS, range(YEARS.start, YEARS.stop + 1))
+
+
 def clean(grid: ghcn.Grid) -> SeriesSet:
-    """Stations that report by 1990 and still in 1994, on at least 730 days between; each day with a
-    measurement is a time point."""
-    measured = ~np.isnan(grid.values).all(2)
-    long_enough = measured.sum(1) >= KEPT_DAYS
-    chosen = np.flatnonzero((grid.first_year <= YEARS.start) & (grid.last_year >= YEARS.stop) & long_enough)
+    """Stations that report in 1990, still in 1994, and on at least 730 days of 1990 to 1993.
+
+    Each day with a measurement is a time point.
+    """
+    anything = ~np.isnan(grid.values).all(2)
+    measured = anything[:, :DAYS]
+    enough = anything[:, :365].any(1) & anything[:, DAYS:].any(1) & (measured.sum(1) >= KEPT_DAYS)
+    chosen = np.flatnonzero(enough)
     if len(chosen) == 0:
         raise ValueError(
-            f"the .dly files must hold stations that report by {YEARS.start}, still in {YEARS.stop}, and on "
+            f"the .dly files must hold stations that report in {YEARS.start}, still in {YEARS.stop}, and on "
             f"{KEPT_DAYS} days between: none of {len(grid.stations)} does."
         )
     station, day = np.nonzero(measured[chosen])

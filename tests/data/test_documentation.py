@@ -1,0 +1,25 @@
+"""The Python of docs/data.md runs, from top to bottom, on small files."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "data.md"
+
+
+def test_every_python_block_runs(physionet_dir, monkeypatch):
+    monkeypatch.setenv("CRU_DATA_DIR", str(physionet_dir))
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), flags=re.S)
+    assert len(blocks) >= 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["degrees"].shape[-1] == 2
+    assert names["tasked"].train.task.name == "extrapolation"
+    assert names["series"].origin.startswith("2024-01-01")
+
+
+@pytest.mark.parametrize("name", ["interpolation", "extrapolation", "regression", "one_step_ahead"])
+def test_every_task_is_documented(name):
+    assert f"`{name}(" in DOCUMENT.read_text()
