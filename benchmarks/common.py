@@ -41,11 +41,14 @@ def machine() -> dict[str, str]:
 
 
 def report(name: str, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table and keep it, with the date and machine, as `build/bench/NAME.json`."""
+    """Print a table and keep it, with the date and machine, as `build/bench/NAME.json` and, for the docs, `NAME.md`."""
+    cells = [[f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     Console(width=140).print(table)
     RESULTS.mkdir(parents=True, exist_ok=True)
     content = machine() | {"title": title, "rows": [dict(zip(columns, row, strict=True)) for row in rows]}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1))
+    lines = [columns, ["---"] * len(columns), *cells]
+    (RESULTS / f"{name}.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines))

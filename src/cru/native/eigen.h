@@ -5,13 +5,14 @@
 // φ₁(x) = (eˣ - 1) / x, given eˣ, and if wanted its derivative. Near zero by their Taylor series.
 template <bool SLOPE>
 inline void phi1(vec x, vec exponential, vec& value, vec& slope) {
-  constexpr int ORDER = SINGLE ? 8 : 14;
+  constexpr int ORDER = SINGLE ? 6 : 14;
+  constexpr real NEAR = SINGLE ? real(0.25) : real(0.5);
   vec series = splat(1), derivative = {};
   for (int k = ORDER; k >= 2; --k) {  // series = Σ x^(k-1) / k!
     if (SLOPE) derivative = (series + x * derivative) * (real(1) / k);
     series = 1 + x * series * (real(1) / k);
   }
-  const auto near = (x < real(0.5)) & (x > real(-0.5));
+  const auto near = (x < NEAR) & (x > -NEAR);
   const vec inverse = 1 / x;
   value = near ? series : (exponential - 1) * inverse;
   if (SLOPE) slope = near ? derivative : (exponential - value) * inverse;

@@ -42,9 +42,10 @@ constexpr real EPSILON = SINGLE ? real(1.1920929e-07) : real(2.220446049250313e-
 
 inline vec splat(real x) { return x - vec{}; }
 inline real sum(vec a) {
-  real total = 0;
-  for (int i = 0; i < LANES; ++i) total += a[i];
-  return total;
+  typedef real narrow __attribute__((vector_size(16)));
+  const narrow* halves = reinterpret_cast<const narrow*>(&a);
+  const narrow b = halves[0] + halves[1];
+  return SINGLE ? (b[0] + b[2 % (16 / sizeof(real))]) + (b[1] + b[3 % (16 / sizeof(real))]) : b[0] + b[1];
 }
 inline real sum(const Row& a) {
   vec total = a.v[0];
@@ -61,29 +62,42 @@ inline void each_row(int D, F&& f) {
   for (int j = P; j < P + D; ++j) f(j);
 }
 
-// C = [C +] scale · A B, or with A transposed. Four rows at a time keep the accumulators in registers.
-template <bool TRANSPOSED, bool ACCUMULATE>
-inline void multiply(int D, const Matrix& A, const Matrix& B, Matrix& C, real scale) {
-  constexpr int R = NV <= 4 ? 4 : 2;
+// Columns v … v+V-1 of C = [C +] scale · A B, or with A transposed. Tiles of R rows × V vectors stay in registers.
+template <int R, int V, bool TRANSPOSED, bool ACCUMULATE>
+inline void multiply_columns(int D, const Matrix& A, const Matrix& B, Matrix& C, real scale, int v) {
   const real* a = reinterpret_cast<const real*>(&A);
   for (int half = 0; half < 2; ++half) {
     for (int i = half * P; i < half * P + D; i += R) {
-      vec acc[R][NV] = {};
+      vec acc[R][V] = {};
       for (int side = 0; side < 2; ++side) {
         for (int k = side * P; k < side * P + D; ++k) {
-          const Row& b = B[k];
+          const vec* b = B[k].v + v;
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r) {
             const real factor = TRANSPOSED ? a[k * W + i + r] : a[(i + r) * W + k];
-#pragma GCC unroll 32
-            for (int v = 0; v < NV; ++v) acc[r][v] += factor * b.v[v];
+#pragma GCC unroll 8
+            for (int u = 0; u < V; ++u) acc[r][u] += factor * b[u];
           }
         }
       }
       for (int r = 0; r < R; ++r)
-        for (int v = 0; v < NV; ++v) C[i + r].v[v] = (ACCUMULATE ? C[i + r].v[v] : vec{}) + scale * acc[r][v];
+        for (int u = 0; u < V; ++u) {
+          vec& c = C[i + r].v[v + u];
+          c = (ACCUMULATE ? c : vec{}) + scale * acc[r][u];
+        }
     }
   }
+}
+template <int R, bool TRANSPOSED, bool ACCUMULATE>
+inline void multiply_rows(int D, const Matrix& A, const Matrix& B, Matrix& C, real scale) {
+  constexpr int WHOLE = NV / 4 * 4, REST = NV % 4;
+  for (int v = 0; v < WHOLE; v += 4) multiply_columns<R, 4, TRANSPOSED, ACCUMULATE>(D, A, B, C, scale, v);
+  if constexpr (REST > 0) multiply_columns<R, REST, TRANSPOSED, ACCUMULATE>(D, A, B, C, scale, WHOLE);
+}
+template <bool TRANSPOSED, bool ACCUMULATE>
+inline void multiply(int D, const Matrix& A, const Matrix& B, Matrix& C, real scale) {
+  if (D % 5 == 0) return multiply_rows<5, TRANSPOSED, ACCUMULATE>(D, A, B, C, scale);
+  multiply_rows<4, TRANSPOSED, ACCUMULATE>(D, A, B, C, scale);
 }
 
 inline void transpose(int D, const Matrix& A, Matrix& B) {
