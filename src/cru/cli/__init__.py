@@ -4,6 +4,7 @@ import typer
 
 from cru.cli import data
 from cru.cli.boundary import Boundary
+from cru.cli.models import models
 
 app = typer.Typer(
     name="cru",
@@ -14,6 +15,7 @@ app = typer.Typer(
     help="Continuous Recurrent Units: Kalman filtering for irregular time series.",
 )
 app.add_typer(data.app, name="data")
+app.command()(models)
 
 
 @app.callback()

@@ -2,6 +2,20 @@
 
 from cru.models.base import Batch, Model, Prediction, Spec, spec_of
 from cru.models.output import Output
-from cru.models.registry import MODELS, create
+from cru.models.paper import SETTINGS, create_paper, paper_options
+from cru.models.registry import MODELS, NAIVE, create
 
-__all__ = ["MODELS", "Batch", "Model", "Output", "Prediction", "Spec", "create", "spec_of"]
+__all__ = [
+    "MODELS",
+    "NAIVE",
+    "SETTINGS",
+    "Batch",
+    "Model",
+    "Output",
+    "Prediction",
+    "Spec",
+    "create",
+    "create_paper",
+    "paper_options",
+    "spec_of",
+]

@@ -51,8 +51,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "target_shape"):
-            shape = tuple(getattr(self, name))
-            object.__setattr__(self, name, shape)  # JSON gives lists
+            shape = getattr(self, name)
             if len(shape) not in (1, 3) or min(shape) < 1:
                 hint = " Choose a task first: cru.data.interpolation(series), say." if shape == (0,) else ""
                 raise ValueError(f"`{name}` must be (feature,) or (channel, height, width), got {shape}.{hint}")
@@ -79,8 +78,14 @@ class Spec:
         return prod(self.target_shape)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; `Spec(**read)` makes it again."""
+        """For JSON; `Spec.from_dict` makes it again."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, read: Mapping[str, Any]) -> "Spec":
+        """From what `as_dict` gave, with lists for tuples, as JSON has them."""
+        shapes = {name: tuple(read[name]) for name in ("input_shape", "target_shape")}
+        return cls(**(dict(read) | shapes))
 
 
 def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:

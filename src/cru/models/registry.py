@@ -30,7 +30,16 @@ MODELS = {
     "rkn-dt": Entry("kalman", "RKNDeltaModel", "RKN that sees the gap"),
     "gru": Entry("gru", "GRUModel", "gated recurrent unit"),
     "gru-dt": Entry("gru", "GRUDeltaModel", "GRU that sees the gap"),
+    "mean": Entry("naive", "Mean", "mean of the training set"),
+    "series-mean": Entry("naive", "SeriesMean", "mean of the series so far"),
+    "last-value": Entry("naive", "LastValue", "last value seen"),
+    "linear": Entry("naive", "Linear", "linear interpolation"),
+    "blend": Entry("naive", "Blend", "last value, series mean and mean, weighted"),
+    "climatology": Entry("climatology", "Climatology", "season of the training set and the series' offset"),
 }
+
+
+NAIVE = tuple(name for name, entry in MODELS.items() if entry.module in ("naive", "climatology"))
 
 
 def create(name: str, spec: Spec, **options: Any) -> Model:

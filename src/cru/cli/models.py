@@ -1,0 +1,50 @@
+"""``cru models``: which models there are, and how many parameters each has on each dataset."""
+
+from typing import Annotated
+
+import typer
+
+
+def models(
+    name: Annotated[str | None, typer.Argument(help="A model, for its options; all of them without it.")] = None,
+) -> None:
+    """List the models with their parameter counts at the sizes of the paper, or show the options of one."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cru.models import MODELS
+
+    console = Console(highlight=False, markup=False)
+    if name is not None:
+        from dataclasses import fields
+
+        from cru.models.registry import entry
+
+        table = Table("option", "type", "default", box=None, pad_edge=False)
+        for field in fields(entry(name).model.Config):
+            table.add_row(field.name, _words(field.type), str(field.default))
+        console.print(f"{name}: {entry(name).about}")
+        console.print(table if table.row_count else "There is nothing to choose.")
+        return
+    from cru.models.paper import SETTINGS
+
+    table = Table("name", "what it is", box=None, pad_edge=False)
+    for dataset in SETTINGS:
+        table.add_column(dataset.replace("-", "\n"), justify="right")
+    for model, about in MODELS.items():
+        table.add_row(model, about.about, *(_count(model, dataset) for dataset in SETTINGS))
+    console.print(table)
+    console.print("\nParameters at the sizes of the paper; a dash: the model cannot do the task.", soft_wrap=True)
+
+
+def _count(model: str, dataset: str) -> str:
+    from cru.models.paper import create_paper
+
+    try:
+        return f"{create_paper(model, dataset).num_parameters:,}"
+    except ValueError:
+        return "-"
+
+
+def _words(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("torch.nn.modules.module.", "nn.")

@@ -1,0 +1,245 @@
+"""Every registered model, through one battery."""
+
+import json
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cru.models import MODELS, NAIVE, Model, Spec, create
+from tests.models.helpers import SPECS, changed, made, padded, random_batch, reordered, steps_of
+
+LEARNED = [name for name in MODELS if name not in NAIVE]
+ECHOES = [name for name in NAIVE if name != "mean"]
+KINDS = [(n, k) for n in MODELS for k in SPECS if not (n in ECHOES and k in ("labels", "angles"))]
+CLOSE = {"rtol": 2e-4, "atol": 2e-5}
+every_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
+every_model = pytest.mark.parametrize("name", MODELS)
+every_learned = pytest.mark.parametrize("name", LEARNED)
+
+
+def predict(model: Model, batch) -> tuple[torch.Tensor, ...]:
+    """Mean, and variance where there is one, in evaluation mode."""
+    model.eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return tuple(part for part in model(batch)[:2] if part is not None)
+
+
+def same(found, expected, where=None, **tolerance) -> None:
+    for a, b in zip(found, expected, strict=True):
+        a, b = (a, b) if where is None else (a[where], b[where])
+        torch.testing.assert_close(a, b, **(tolerance or CLOSE))
+
+
+@every_kind
+def test_shapes(name: str, kind: str) -> None:
+    spec = SPECS[kind]
+    batch = random_batch(spec)
+    prediction = made(name, spec)(batch)
+    assert prediction.mean.shape == batch.targets.shape
+    assert torch.isfinite(prediction.mean).all()
+    if spec.likelihood == "bernoulli":
+        assert prediction.var is None
+        assert prediction.mean.min() >= 0
+        assert prediction.mean.max() <= 1
+    else:
+        assert prediction.var.shape == batch.targets.shape
+        assert torch.isfinite(prediction.var).all()
+        assert (prediction.var >= 0).all()
+    assert prediction.intermediates == {}
+    assert made(name, spec).loss(batch).shape == ()
+
+
+@every_kind
+def test_padding_and_the_order_of_a_batch_do_not_matter(name: str, kind: str) -> None:
+    batch = random_batch(SPECS[kind])
+    model = made(name, SPECS[kind])
+    expected = predict(model, batch)
+    same([p[:, :6] for p in predict(model, padded(batch, 3))], expected, batch.valid)
+    order = [2, 0, 1]
+    same(predict(model, reordered(batch, order)), [p[order] for p in expected])
+    single = steps_of(reordered(batch, [1]), int(batch.lengths[1]))
+    same(predict(model, single), [p[1:2, : int(batch.lengths[1])] for p in expected])
+
+
+@every_kind
+def test_what_is_hidden_has_no_influence(name: str, kind: str) -> None:
+    spec = SPECS[kind]
+    batch, model = random_batch(spec), made(name, spec)
+    garbage = changed(
+        batch,
+        values=torch.where(batch.mask, batch.values, 123.0),
+        targets=torch.where(batch.target_mask, batch.targets, 0.7),
+    )
+    same(predict(model, garbage), predict(model, batch), rtol=0, atol=0)
+    same(predict(model, changed(batch, targets=1 - batch.targets)), predict(model, batch), rtol=0, atol=0)
+    model.train()
+    losses = []
+    for given in (batch, garbage):
+        torch.manual_seed(3)
+        losses.append(model.loss(given).item())
+    assert losses[0] == losses[1]
+
+
+@every_kind
+def test_the_future_has_no_influence_on_the_past(name: str, kind: str) -> None:
+    model = made(name, SPECS[kind])
+    if not model.causal:
+        pytest.skip("looks at the whole series, and says so")
+    batch = random_batch(SPECS[kind], steps=7)
+    expected = predict(model, batch)
+    same(predict(model, steps_of(batch, 4)), [p[:, :4] for p in expected])
+    later = batch.values.clone()
+    later[:, 4:] = 1 - later[:, 4:]
+    same([p[:, :4] for p in predict(model, changed(batch, values=later))], [p[:, :4] for p in expected])
+
+
+@every_model
+def test_an_unobserved_future_has_no_influence_on_the_past(name: str) -> None:
+    model = made(name, SPECS["features"])
+    batch = random_batch(SPECS["features"], steps=7)
+    mask = batch.mask.clone()
+    mask[:, 4:] = False
+    unseen = changed(batch, mask=mask, values=torch.where(mask, batch.values, 0.0))
+    same([p[:, :4] for p in predict(model, unseen)], predict(model, steps_of(unseen, 4)))
+
+
+@every_kind
+def test_float32_and_float64(name: str, kind: str) -> None:
+    spec = SPECS[kind]
+    batch = random_batch(spec)
+    single, double = made(name, spec), made(name, spec, dtype=torch.float64)
+    double.load_state_dict(single.state_dict())
+    low, high = predict(single, batch), predict(double, batch.to(dtype=torch.float64))
+    assert all(p.dtype == torch.float32 for p in low)
+    assert all(p.dtype == torch.float64 for p in high)
+    same([p.double() for p in low], high, rtol=5e-3, atol=5e-4)
+    same(predict(double, batch), high, rtol=1e-5, atol=1e-6)  # the module's type rules, not the batch's
+    double.loss(batch).detach()
+
+
+def extreme_batches(spec: Spec) -> dict[str, object]:
+    batch = random_batch(spec)
+    jumps = torch.tensor([0.0, 0.0, 1e-6, 1.0, 100.0, 1e4]).double().cumsum(0).expand(3, 6)
+    nothing = changed(batch, values=torch.zeros_like(batch.values), mask=torch.zeros_like(batch.mask))
+    return {
+        "gaps from 0 to 1e4": changed(batch, times=jumps, lengths=torch.full((3,), 6)),
+        "everything missing": nothing,
+        "everything missing, nothing to predict": changed(nothing, target_mask=torch.zeros_like(batch.target_mask)),
+        "one time point": steps_of(batch, 1),
+        "no time point": steps_of(changed(nothing, lengths=torch.zeros(3, dtype=torch.long)), 1),
+        "all times equal": changed(batch, times=torch.full_like(batch.times, 4.0)),
+    }
+
+
+@every_kind
+@pytest.mark.parametrize("case", list(extreme_batches(SPECS["features"])))
+def test_never_a_nan(name: str, kind: str, case: str) -> None:
+    spec = SPECS[kind]
+    batch, model = extreme_batches(spec)[case], made(name, spec)
+    assert all(torch.isfinite(part).all() for part in predict(model, batch))
+    model.train()
+    loss = model.loss(batch)
+    assert torch.isfinite(loss)
+    if name in NAIVE:
+        return
+    loss.backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all(), parameter_name
+
+
+@every_kind
+def test_saved_and_loaded_bit_for_bit(name: str, kind: str, tmp_path) -> None:
+    spec = SPECS[kind]
+    model, batch = made(name, spec), random_batch(spec)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    (tmp_path / "spec.json").write_text(json.dumps(spec.as_dict()))
+    again = create(name, Spec.from_dict(json.loads((tmp_path / "spec.json").read_text())))
+    again.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    same(predict(again, batch), predict(model, batch), rtol=0, atol=0)
+
+
+@every_kind
+def test_the_same_seed_gives_the_same_numbers(name: str, kind: str) -> None:
+    spec = SPECS[kind]
+    batch = random_batch(spec)
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        model = create(name, spec)
+        model.prepare([batch])
+        loss = model.loss(batch)
+        if loss.requires_grad:
+            loss.backward()
+        runs.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    for first, second in zip(*runs, strict=True):
+        assert torch.equal(first, second)
+
+
+@every_learned
+def test_every_parameter_is_trained(name: str) -> None:
+    model, batch = made(name, SPECS["features"]), random_batch(SPECS["features"], steps=10)
+    model.train()
+    model.loss(batch, progress=0.5).backward()
+    idle = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert idle == []
+
+
+def test_names_and_options_are_checked() -> None:
+    spec = SPECS["features"]
+    with pytest.raises(ValueError, match="did you mean 'f-cru'"):
+        create("fcru", spec)
+    with pytest.raises(ValueError, match="'f-cru' has no option 'bandwidth'"):
+        create("f-cru", spec, bandwidth=3)
+    with pytest.raises(ValueError, match="did you mean 'hidden_size'"):
+        create("cru", spec, hiden_size=8)
+    with pytest.raises(ValueError, match=r"values of the shape \(3,\)"):
+        create("cru", spec)(random_batch(Spec(input_shape=(4,), target_shape=(4,))))
+
+
+@pytest.mark.parametrize("name", ECHOES)
+def test_a_rule_that_repeats_inputs_says_that_it_cannot_do_a_regression(name: str) -> None:
+    with pytest.raises(ValueError, match="predicts the inputs themselves"):
+        create(name, SPECS["labels"])
+
+
+def sines(count: int, seed: int):
+    """Noisy sines of one frequency and any phase, 30 readings each at random times, a third of them withheld."""
+    spec = Spec(input_shape=(1,), target_shape=(1,), time_start=0.0, time_end=10.0)
+    batch = random_batch(spec, count, 30, seed=seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    times = 10 * torch.rand(count, 30, generator=generator, dtype=torch.float64).sort(1).values
+    phase = 2 * torch.pi * torch.rand(count, 1, generator=generator, dtype=torch.float64)
+    clean = torch.sin(2 * torch.pi * times / 8 + phase)[..., None].float()
+    noisy = clean + 0.1 * torch.randn(clean.shape, generator=generator)
+    mask = torch.rand(clean.shape, generator=generator) < 2 / 3
+    everything = torch.ones_like(mask)
+    lengths = torch.full((count,), 30)
+    fields = {"times": times, "values": torch.where(mask, noisy, 0.0), "mask": mask, "hidden": ~mask}
+    return changed(batch, **fields, targets=noisy, target_mask=everything, lengths=lengths)
+
+
+@pytest.mark.slow
+@every_learned
+def test_learns(name: str) -> None:
+    """At most half the error of the mean on the withheld readings of unseen series, in at most 60 s of one core."""
+    test, batches = sines(64, 99), [sines(32, seed) for seed in range(20)]
+    torch.manual_seed(0)
+    model = create(name, Spec(input_shape=(1,), target_shape=(1,), time_start=0.0, time_end=10.0))
+    model.prepare(batches)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    goal = 0.5 * test.targets[test.hidden].var().item()
+    start, step, error = time.process_time(), 0, float("inf")
+    while error > goal and time.process_time() - start < 60:
+        model.train()
+        for _ in range(10):
+            optimiser.zero_grad()
+            model.loss(batches[step % 20], progress=min(1.0, step / 200)).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            step += 1
+        error = (predict(model, test)[0] - test.targets)[test.hidden].square().mean().item()
+    print(f"{name}: {error:.3f} of {2 * goal:.3f} after {step} steps, {time.process_time() - start:.1f} s")
+    assert error <= goal
