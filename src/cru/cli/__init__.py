@@ -5,6 +5,7 @@ import typer
 from cru.cli import data
 from cru.cli.boundary import Boundary
 from cru.cli.models import models
+from cru.cli.run import run
 
 app = typer.Typer(
     name="cru",
@@ -14,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Continuous Recurrent Units: Kalman filtering for irregular time series.",
 )
+app.command()(run)
 app.add_typer(data.app, name="data")
 app.command()(models)
 
