@@ -1,5 +1,6 @@
 """The console that all verbs write to."""
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,4 +11,7 @@ def make_console() -> "Console":
     """Plain text: units stand in brackets, and numbers need no colours."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 200  # a file or a pipe has no edge
+    return console

@@ -3,11 +3,13 @@
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, overload
 
 import torch
+from filelock import FileLock, Timeout
 
 from cru.data import Batch, SeriesSet, Splits
 from cru.evaluation import evaluate, ledger
@@ -41,22 +43,33 @@ def run(
     >>> settings = settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
     >>> run(settings, "runs/try")["scores"]["best"]["test"]["all"]["mse"]  # doctest: +SKIP
     """
-    out = Path(out)
-    result = out / "result.json"
-    engine = engine or Engine()
-    checkpoint = check_folder(out, settings, resume=resume)
-    if result.is_file():
-        record: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    else:
-        if splits is None:
-            with engine.first():
-                splits = load_splits(settings, data_dir=data_dir, progress=progress)
-        record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
-        if engine.main:
-            write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
-    if engine.main and ledger_path is not None:
-        ledger.append(Path(ledger_path), record)
+    out, engine = Path(out), engine or Engine()
+    out.mkdir(parents=True, exist_ok=True)
+    with _alone(out) if engine.main else nullcontext():
+        checkpoint = check_folder(out, settings, resume=resume)
+        result = out / "result.json"
+        if result.is_file():
+            record: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        else:
+            if splits is None:
+                with engine.first():
+                    splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
+            record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
+            if engine.main:
+                write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+        if engine.main and ledger_path is not None:
+            ledger.append(Path(ledger_path), record)
     return record
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """No two processes work in one folder. The lock is the operating system's, so it ends with the process."""
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"another process is at work in {out}.") from None
 
 
 def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | None:
@@ -107,7 +120,6 @@ def _train_and_score(
     else:
         model.prepare(Batches(splits.train, settings.training.batch_size, model.dtype, engine.device))
         if engine.main:
-            out.mkdir(parents=True, exist_ok=True)
             write_atomically(out / "settings.json", (json.dumps(settings.as_dict(), indent=1) + "\n").encode())
     if model.num_parameters == 0:
         if engine.main:
