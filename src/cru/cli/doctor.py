@@ -23,12 +23,9 @@ def _findings() -> Iterator[tuple[str, str]]:
 
     from cru.evaluation.ledger import LEDGER, read, versions
 
-    for name, number in versions().items():
-        yield name, number
-    yield (
-        "system",
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-    )
+    yield from versions().items()
+    threads = torch.get_num_threads()
+    yield "system", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads} threads"
     yield "device", _device()
     yield "torch.compile", _inductor()
     yield "compiled filter", _native()
@@ -70,10 +67,8 @@ def _data() -> Iterator[tuple[str, str]]:
     if folder is None:
         yield "raw data", "CRU_DATA_DIR is not set: raw files are downloaded when they are needed"
     else:
-        yield (
-            "raw data",
-            folder if Path(folder).is_dir() else f"MISSING: CRU_DATA_DIR names {folder}, which is no folder",
-        )
+        there = Path(folder).is_dir()
+        yield "raw data", folder if there else f"MISSING: CRU_DATA_DIR names {folder}, which is no folder"
     yield "prepared data", str(cache_dir())
     for name in DATASETS:
         ready = any(cache_dir().glob(f"{name}*.npz"))

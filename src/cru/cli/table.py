@@ -38,7 +38,9 @@ def table(
         console.print(f"Written to {out}.", soft_wrap=True)
         return
     for one in chosen:
-        console.print(render.terminal(one), "", sep="\n")
+        console.print(f"Table {one.number}. {one.title}\n", soft_wrap=True)
+        for part in render.terminal(one):
+            console.print(part, "", sep="\n")
         for sentence in render.beaten(one):
             console.print(sentence, soft_wrap=True)
     console.print(render.LEGEND, soft_wrap=True)

@@ -1,5 +1,6 @@
 """The tables as text: for a terminal and for a Markdown page."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cru.evaluation.tables import BETTER, INSIDE, WORSE, Cell, Table
@@ -12,6 +13,9 @@ LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
     "(n) seeds. Only full runs with the paper's settings are shown."
 )
+
+
+_SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
 
 
 def headings(table: Table) -> list[str]:
@@ -31,16 +35,19 @@ def rows(table: Table) -> list[list[str]]:
     return found
 
 
-def terminal(table: Table) -> "RichTable":
-    """For the screen."""
+def terminal(table: Table) -> "Iterator[RichTable]":
+    """For the screen: a wide table in parts."""
     from rich.table import Table as RichTable
 
-    shown = RichTable(title=f"Table {table.number}. {table.title}", title_justify="left", box=None, pad_edge=False)
-    for number, heading in enumerate(headings(table)):
-        shown.add_column(heading.replace(": ", "\n"), justify="left" if number == 0 else "right")
-    for row in rows(table):
-        shown.add_row(*row)
-    return shown
+    names = list(table.columns)
+    for start in range(0, len(names), _SIDE_BY_SIDE):
+        part = table._replace(columns={name: table.columns[name] for name in names[start : start + _SIDE_BY_SIDE]})
+        shown = RichTable(box=None, pad_edge=False)
+        for number, heading in enumerate(headings(part)):
+            shown.add_column(heading.replace(": ", "\n"), justify="left" if number == 0 else "right")
+        for row in rows(part):
+            shown.add_row(*row)
+        yield shown
 
 
 def markdown(tables: list[Table], left_out: int) -> str:

@@ -80,8 +80,8 @@ def paper_seconds(preset: str, model: str) -> float | None:
 
 
 def tables(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Table]:
-    """Tables 1, 2 and 3 from the ledger. Only runs with exactly the paper's settings count; of several with one seed the
-    newest. ``epoch`` is "best" (chosen on the validation set) or "last" (as published)."""
+    """Tables 1, 2 and 3 from the ledger. Only runs with exactly the paper's settings count; of several with one seed
+    the newest. ``epoch`` is "best" (chosen on the validation set) or "last" (as published)."""
     runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for entry in entries:
         if not entry["changed"]:

@@ -157,7 +157,7 @@ def validation(record: dict[str, Any]) -> str:
 def clock(seconds: float) -> str:
     """Hours, minutes and seconds.
 
-    >>> clock(3725)
+    >>> clock(3725.0)
     '1:02:05'
     """
     minutes, rest = divmod(round(seconds), 60)

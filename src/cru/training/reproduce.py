@@ -140,4 +140,5 @@ def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str
         done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]
     except (OSError, ValueError, KeyError):
         done = 0
-    return float(epoch) * max(settings.training.epochs - done, 0)
+    left: int = max(settings.training.epochs - done, 0)
+    return float(epoch) * left
