@@ -75,8 +75,8 @@ def paper_presets() -> list[str]:
 
 def paper_seconds(preset: str, model: str) -> float | None:
     """What an epoch took in the paper."""
-    seconds: dict[str, float] = paper()["seconds"].get(preset.split("-")[0], {})
-    return seconds.get(model)
+    seconds = paper()["seconds"].get(preset.split("-")[0], {}).get(model)
+    return None if seconds is None else float(seconds)
 
 
 def tables(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Table]:
