@@ -15,7 +15,13 @@ from typer.testing import CliRunner
 from cru.cli import app
 from cru.data.datasets import pendulum
 
-SMALL = (
+SMALL = """
+from cru.cli import app
+from cru.data.datasets import pendulum
+
+pendulum.SIZES = (12, 4, 4)
+app(prog_name="cru")
+"""
     "from cru.data.datasets import pendulum; pendulum.SIZES = (12, 4, 4)\nfrom cru.cli import app; app(prog_name='cru')"
 )
 QUICK = ["--set", "training.epochs=2", "--set", "training.batch_size=6"]
