@@ -20,6 +20,7 @@ lint: install          ## style and types
 
 bench: install         ## speed, one thread, CPU time: tables on the screen and JSON in build/bench
 	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/data.py
 
 clean:                 ## back to a fresh clone

@@ -2,8 +2,9 @@
 
     python benchmarks/data.py [--rows 10000000]
 
-Each line runs in a process of its own, on two threads. The time is the wall clock's, without imports; the memory is the
-process's peak, with imports but without a frame that was in memory before. PhysioNet and USHCN need CRU_DATA_DIR (or
+Each line runs in a process of its own, on two threads. The time is the wall clock's, without imports; beside it stand
+the processor time and the machine's load, which tell whether something else was running. The memory is the process's
+peak, with imports but without a frame that was in memory before. PhysioNet and USHCN need CRU_DATA_DIR (or
 ../shared/data). Writes build/bench/data.json.
 """
 
@@ -24,7 +25,7 @@ MEMORY = 2.0  # GB, for tables
 
 
 def write_tables(folder: Path, rows: int) -> None:
-    """Ten thousand series in wide CSV and Parquet and in long Parquet, unsorted, with a tenth of the values missing."""
+    """Ten thousand series, unsorted, a tenth of the values missing: wide CSV and Parquet, two long Parquet files."""
     import numpy as np
     import polars as pl
 
@@ -39,15 +40,11 @@ def write_tables(folder: Path, rows: int) -> None:
     wide.write_csv(folder / "wide.csv")
     wide.write_parquet(folder / "wide.parquet")
     names = pl.Series(["hr", "bp", "temp", "spo2", "rr"])
-    long = pl.DataFrame(
-        {
-            "patient": series,
-            "minute": rng.integers(0, rows // 20_000, rows).astype(np.float64),
-            "what": names.gather(rng.integers(0, 5, rows)),
-            "value": values["tmax"],
-        }
-    )
-    long.write_parquet(folder / "long.parquet")
+    long = {"patient": series, "what": names.gather(rng.integers(0, 5, rows)), "value": values["tmax"]}
+    together = rng.integers(0, rows // 20_000, rows).astype(np.float64)  # two readings or so at each time
+    pl.DataFrame(long | {"minute": together}).write_parquet(folder / "long.parquet")
+    apart = rng.permutation(rows).astype(np.float64)  # the worst case: every reading at a time of its own
+    pl.DataFrame(long | {"minute": apart}).write_parquet(folder / "long-apart.parquet")
 
 
 def measure(what: str, argument: str) -> None:
@@ -60,20 +57,21 @@ def measure(what: str, argument: str) -> None:
         path = Path(argument.removesuffix(" as pandas"))
         frame = pd.read_parquet(path) if argument.endswith(" as pandas") else path
         before = 0.0 if frame is path else _memory("VmRSS")  # a frame in memory is the user's
-        long = {"variable": "what", "values": "value", "duplicates": "mean"} if path.stem == "long" else {}
+        long = {"variable": "what", "values": "value", "duplicates": "mean"} if path.stem.startswith("long") else {}
         keys = {"id": "patient", "time": "minute"} if long else {"id": "station", "time": "hour"}
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         series = cru.data.from_table(frame, **keys, **long)
+        seconds, busy = time.perf_counter() - start, time.process_time() - busy
         note = f"{len(series):,} series, {len(series.times):,} times"
-        seconds = time.perf_counter() - start
     else:
         before = 0.0
         folder = None if argument in SIMULATED else DATA_DIR
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         splits = cru.data.load(argument, data_dir=folder)
-        seconds = time.perf_counter() - start
+        seconds, busy = time.perf_counter() - start, time.process_time() - busy
         note = f"{sum(len(part) for part in splits):,} series, {sum(len(part.times) for part in splits):,} times"
-    print(json.dumps({"seconds": round(seconds, 2), "gigabytes": round(_memory("VmHWM") - before, 2), "note": note}))
+    figures = {"seconds": seconds, "cpu": busy, "gigabytes": _memory("VmHWM") - before, "load": os.getloadavg()[0]}
+    print(json.dumps({name: round(figure, 2) for name, figure in figures.items()} | {"note": note}))
 
 
 def _memory(which: str) -> float:
@@ -97,16 +95,17 @@ def main() -> None:
         names = [*SIMULATED, *(("physionet", "ushcn") if DATA_DIR.is_dir() else ())]
         lines = [(what, name, f"{what} {name}") for name in names for what in ("make", "read")]
         write_tables(Path(folder), options.rows)
-        tables = ("wide.csv", "wide.parquet", "wide.parquet as pandas", "long.parquet")
+        tables = ("wide.csv", "wide.parquet", "wide.parquet as pandas", "long.parquet", "long-apart.parquet")
         lines += [("table", f"{folder}/{name}", f"from_table, {options.rows:,} rows, {name}") for name in tables]
         results = []
-        print(f"{'what':52s} {'seconds':>8s} {'limit':>6s} {'GB':>6s}")
+        print(f"{'what':52s} {'seconds':>8s} {'limit':>6s} {'cpu':>6s} {'GB':>6s} {'load':>6s}")
         for what, argument, title in lines:
             command = [sys.executable, __file__, "--measure", what, argument]
             done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
             result = {"what": title, "limit": LIMITS[what]} | json.loads(done.stdout.splitlines()[-1])
             missed = result["seconds"] > LIMITS[what] or (what == "table" and result["gigabytes"] > MEMORY)
-            figures = f"{result['seconds']:8.2f} {LIMITS[what]:6.0f} {result['gigabytes']:6.2f}"
+            figures = f"{result['seconds']:8.2f} {LIMITS[what]:6.0f} {result['cpu']:6.2f} {result['gigabytes']:6.2f}"
+            figures += f" {result['load']:6.2f}"
             print(f"{title:52s} {figures}  {result['note']}{'  MISSED' if missed else ''}")
             results.append(result)
     out = ROOT / "build" / "bench" / "data.json"

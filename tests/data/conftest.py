@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,6 @@ from raw_formats import OUTCOMES, RECORDS, dly_text, tar_of
 
 from cru.data.datasets import physionet
 from cru.data.series import SeriesSet, make_series
-
-_NAMED = os.environ.get("CRU_DATA_DIR")  # before any test takes it away
 
 
 @pytest.fixture
@@ -49,22 +46,6 @@ def ushcn_dir(tmp_path: Path) -> Path:
     stations = [dly_text(f"USC0000000{k}", range(1990, 1995 if k < 5 else 1993), seed=k) for k in range(1, 6)]
     (folder / "some.dly.gz").write_bytes(gzip.compress("".join(stations).encode()))
     return folder.parent
-
-
-@pytest.fixture
-def real_data() -> Path:
-    """The folder of the real raw files; tests that need it are skipped without."""
-    named = _NAMED
-    folder = Path(named) if named else Path(__file__).parents[2] / ".." / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real raw files are not here: set CRU_DATA_DIR")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests on real data share, so that each archive is read once."""
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)

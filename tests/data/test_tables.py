@@ -174,6 +174,22 @@ def test_numbers_that_change_their_kind_far_down_a_csv_file(tmp_path):
     assert series.mask[:, 1].sum() == 1
 
 
+def test_only_dates_that_mean_the_same_everywhere_are_read(tmp_path):
+    path = tmp_path / "dates.csv"
+    path.write_text("id,t,x\n1,02/01/2020,3\n1,03/01/2020,4\n")
+    with pytest.raises(ValueError, match=r"dates like 2024-01-31 or 2024-01-31T12:00:00, got '02/01/2020'"):
+        from_table(path, id="id", time="t", unit="D")
+    path.write_text("id,t,x\n1,2020-01-02T00:00:00+01:00,3\n1,2020-01-02T00:00:00Z,4\n")
+    assert from_table(path, id="id", time="t", unit="h").times.tolist() == [0, 1]
+
+
+def test_names_of_columns_are_text_and_differ():
+    with pytest.raises(ValueError, match=r"two columns of one name"):
+        from_table(pd.DataFrame([[1, 2, 3, 4]], columns=["id", "t", "x", "x"]), id="id", time="t")
+    with pytest.raises(ValueError, match=r"columns with text for names, got \[0\]"):
+        from_table(pd.DataFrame({"t": [1], 0: [2]}), id=None, time="t")
+
+
 def test_one_series_needs_no_id():
     series = from_table(pl.DataFrame({"t": [1, 0], "x": [1.5, 2.5]}), id=None, time="t")
     assert len(series) == 1 and series.values[:, 0].tolist() == [2.5, 1.5]

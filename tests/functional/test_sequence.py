@@ -91,6 +91,25 @@ def test_fast_paths_agree_with_the_reference(kind: str, seed: int, run) -> None:
 
 
 @pytest.mark.parametrize("run", [filter_sequence, COMPILED])
+@pytest.mark.parametrize("norm", [0.01, 0.5, 2.0, 5.0, 10.0, 20.0])
+@pytest.mark.parametrize("kind", ["expm", "eigen"])
+def test_one_gap_of_any_length_agrees_with_the_reference(kind: str, norm: float, run) -> None:
+    """Two times with nothing observed, so that only the predict step is compared, ‖A Δ‖ up to ``norm``."""
+    transition, start, y, y_var, mask, _, moves = random_problem(kind, 3, 2, 5, seed=4)
+    delta = torch.tensor([[0.0, 1.0], [0.0, 0.5], [0.0, 0.1]], dtype=torch.float64)
+    matrices = transition.basis if kind == "expm" else torch.diag_embed(transition.eigenvalues)
+    scale = (norm / torch.linalg.matrix_norm(matrices.detach(), 2).max()).item()
+    name = "basis" if kind == "expm" else "eigenvalues"
+    scaled = (getattr(transition, name).detach() * scale).requires_grad_()
+    moves = moves | torch.tensor([False, True])
+    problem = (transition._replace(**{name: scaled}), start, y, y_var, torch.zeros_like(mask), delta, moves)
+    expected, expected_grads = outputs_and_gradients(reference, problem)
+    found, grads = outputs_and_gradients(run, problem)
+    assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < 1e-9
+    assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < 1e-7
+
+
+@pytest.mark.parametrize("run", [filter_sequence, COMPILED])
 @pytest.mark.parametrize("kind", KINDS)
 def test_float32_is_close_to_the_float64_reference(kind: str, run) -> None:
     exact, low = (

@@ -31,6 +31,27 @@ def test_pictures_in_pictures_out(norm: bool) -> None:
     assert ConvDecoder(30, norm=norm)(features).shape == (5, 1, 24, 24)
 
 
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_quick_encoder_is_the_one_of_the_appendix(norm: bool) -> None:
+    """Channels last, in chunks, pooled before the ReLU: the same numbers and gradients as written down plainly."""
+    torch.manual_seed(0)
+    encoder = ConvEncoder((1, 24, 24), norm=norm).double()
+    first, norm_1, _, _, second, norm_2, *_ = encoder.layers
+    x = torch.rand(150, 1, 24, 24, dtype=torch.float64)
+    h = nn.functional.conv2d(x, first.weight, first.bias, padding=2)
+    h = nn.functional.max_pool2d(norm_1(h).relu(), 2)
+    h = nn.functional.conv2d(h, second.weight, second.bias, padding=1, stride=2)
+    h = nn.functional.max_pool2d(norm_2(h).relu(), 2)
+    expected = nn.functional.normalize(encoder.output(h.flatten(1)).relu(), dim=-1)
+    found = encoder(x)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn_like(found)
+    wanted = list(encoder.parameters())
+    gradients = [torch.autograd.grad((weights * out).sum(), wanted) for out in (found, expected)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_the_norm_is_over_channel_height_and_width_with_a_scale_for_each_channel() -> None:
     torch.manual_seed(0)
     norm = ConvEncoder((1, 24, 24), norm=True).layers[1]

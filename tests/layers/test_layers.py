@@ -1,5 +1,10 @@
 """One battery that every layer of the family passes."""
 
+import copy
+import pickle
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -243,6 +248,98 @@ def test_one_series_one_time_and_nothing_observed(name: str, shape: tuple[int, i
         output, state = layer(x, torch.zeros(shape[1]))
         assert_valid(state)
         assert all(torch.isfinite(grad).all() for grad in gradients(layer, output, state))
+
+
+def test_a_state_of_another_type_is_converted(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    _, state = layer(x, times)
+    doubled = cru.Belief(*(field.double() for field in state[:4]), state.time)
+    assert torch.equal(layer(x, times + 20, state=state)[0], layer(x, times + 20, state=doubled)[0])
+
+
+def test_a_fresh_start_handed_over_is_a_fresh_start(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    assert torch.equal(layer(x, times, state=layer.initial(4))[0], layer(x, times)[0])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("variance_map", ["exp", "square"])
+def test_an_absurd_reading_is_no_nan(name: str, variance_map: str, compiled: bool, monkeypatch) -> None:
+    if not compiled:
+        monkeypatch.setattr("cru.layers.filter.native.available", lambda *_: False)
+    layer = build(name, variance_map=variance_map)
+    for size in (1e3, 1e20, 1e30):
+        output, state = layer(torch.full((1, 3, 3), size), torch.arange(3.0))
+        assert_valid(state)
+        assert all(torch.isfinite(grad).all() for grad in gradients(layer, output, state))
+    result = layer.filter(torch.ones(1, 2, 4), torch.full((1, 2, 4), 1e40, dtype=torch.float64), torch.arange(2.0))
+    assert_valid(result.posterior)
+    assert result.gain.upper.dtype == torch.float32
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("gap", [86_400 * 10**9, 10**18])
+def test_gaps_of_days_in_nanoseconds_without_a_scale(name: str, gap: int, compiled: bool, monkeypatch) -> None:
+    if not compiled:
+        monkeypatch.setattr("cru.layers.filter.native.available", lambda *_: False)
+    layer = build(name)
+    output, state = layer(torch.randn(2, 4, 3), torch.arange(4) * gap)
+    assert_valid(state), assert_valid(layer.propagate(state, 1e39))
+    assert all(torch.isfinite(grad).all() for grad in gradients(layer, output, state))
+
+
+def test_whole_times_stay_whole(name: str) -> None:
+    layer = build(name, time_scale=1e-9)
+    start = 1_700_000_000_000_000_000
+    _, state = layer(torch.randn(2, 3, 3), start + torch.arange(3) * 1_000_000)
+    for delta in (5e5, 500_000, torch.tensor([5e5, 5e5])):
+        later = layer.propagate(state, delta)
+        assert later.time.tolist() == [start + 2_500_000] * 2
+    unsigned, _ = layer(torch.randn(1, 3, 3), torch.tensor([1, 2, 200], dtype=torch.uint8))
+    assert torch.isfinite(unsigned).all()
+
+
+def test_pickled_and_copied(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    for other in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
+        assert torch.equal(other(x, times)[0], layer(x, times)[0])
+
+
+def test_made_on_the_meta_device_and_filled_later(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    empty = LAYERS[name](3, 8, num_basis=4, device="meta").to_empty(device="cpu")
+    empty.load_state_dict(layer.state_dict())
+    assert torch.equal(empty(x, times)[0], layer(x, times)[0])
+
+
+def test_autocast_leaves_the_filter_alone(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, state = layer(x, times)
+        later = layer.propagate(state, 1.0)
+    assert torch.equal(output, layer(x, times)[0]) and later.mean.dtype == torch.float32
+
+
+def test_functional_transforms_work_in_pytorch(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    _, state = layer(x, times)
+    jacobian = torch.func.jacrev(lambda mean: layer.propagate(state._replace(mean=mean), 0.5).mean)(state.mean.detach())
+    assert jacobian.shape == (4, 8, 4, 8) and torch.isfinite(jacobian).all()
+
+
+def test_threads_do_not_hang_a_forked_child() -> None:
+    program = """
+import os, torch, cru
+from cru.native import call
+torch.set_num_threads(2)
+call.threaded(4, lambda first, last: last - first)
+child = os.fork()
+if child == 0:
+    os._exit(0 if call.threaded(4, lambda first, last: last - first) == [2, 2] else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "0"
 
 
 def test_eigenvectors_stay_orthogonal_through_training() -> None:

@@ -1,6 +1,5 @@
 """The naive models against plain arithmetic, and against the table of trivial predictors on the real data."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -106,18 +105,14 @@ ROUNDING = 0.005
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["ushcn", "physionet"])
-def test_the_table_of_trivial_predictors(dataset: str, tmp_path_factory) -> None:
+def test_the_table_of_trivial_predictors(dataset: str, real_data: Path, shared_cache: Path) -> None:
     """The table was made on one unknown split, with the published preprocessing of PhysioNet. Outliers set the range
     that a set is scaled with, so splits differ: each number has to lie among those of four splits, to its rounding."""
-    folder = Path(os.environ.get("CRU_DATA_DIR", "../shared/data"))
-    if not folder.is_dir():
-        pytest.skip("no raw data")
     options = {"published": True} if dataset == "physionet" else {}
     cut = {"time": 24.0} if dataset == "physionet" else {"fraction": 0.5}
-    cache = tmp_path_factory.mktemp("cache")
     found: dict[str, list[float]] = {}
     for seed in range(4):
-        splits = cru.data.load(dataset, data_dir=folder, cache=cache, seed=seed, **options)
+        splits = cru.data.load(dataset, data_dir=real_data, cache=shared_cache, seed=seed, **options)
         splits = splits.map(lambda part: cru.data.extrapolation(part, **cut))
         train, test = list(splits.train.batches(500)), list(splits.test.batches(500))
         for (which, name), (choice, _) in TABLE.items():

@@ -28,14 +28,13 @@ class Batch:
     extras        name -> (batch, time, ...)    what a dataset keeps beside the values: ``noise``
     ============  ============================  =======================================================
 
-    A mask always broadcasts against what it masks. For images it has one entry a frame, so that a count of
-    target entries is ``batch.target_mask.expand_as(batch.targets).sum()`` everywhere.
+    A mask always broadcasts against what it masks. For images it has one entry a frame, so that a count of target
+    entries is ``batch.target_mask.expand_as(batch.targets).sum()`` everywhere.
 
-    Targets sit at the input times. A time to be predicted without a reading is a time point with nothing
-    observed.
+    Targets sit at the input times. A time to be predicted without a reading is a time point with nothing observed.
 
-    Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter
-    that runs over it changes nothing. A series without any time point is all padding, at time 0.
+    Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter that runs
+    over it changes nothing. A series without any time point is all padding, at time 0.
 
     >>> batch = cru.data.from_table(frame, id="station", time="day").batch([0, 1])
     >>> prediction = model(batch.to("cuda"))

@@ -1,5 +1,4 @@
-"""Prepared series on disk: plain arrays with a header, written atomically and verified when read. Nothing is
-ever unpickled."""
+"""Prepared series on disk: plain arrays, written atomically, verified when read, never unpickled."""
 
 import hashlib
 import json
@@ -26,11 +25,10 @@ def cache_dir(chosen: Path | None = None) -> Path:
     return chosen or Path(os.environ.get("CRU_CACHE_DIR") or platformdirs.user_cache_path("cru"))
 
 
-def cached(path: Path, key: dict[str, Any] | None, build: Callable[[], tuple[SeriesSet, dict[str, Any]]]) -> SeriesSet:
-    """The series kept in ``path`` if they are whole and made for ``key``, else those that ``build`` makes,
-    with their key.
+def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet, dict[str, Any]]]) -> SeriesSet:
+    """The series kept in ``path`` if they are whole and made for ``key``, else those that ``build`` makes.
 
-    A ``key`` of None takes whatever is there.
+    ``build`` also gives the full key of what it made, which may say more than was asked for.
     """
     series = load_series(path, key)
     if series is None:
@@ -64,15 +62,15 @@ def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
         raise
 
 
-def load_series(path: Path, key: dict[str, Any] | None) -> SeriesSet | None:
-    """Series from ``path``, or None if there are none, if they were made for another key, or if the file is
-    damaged."""
+def load_series(path: Path, key: dict[str, Any]) -> SeriesSet | None:
+    """Series from ``path``, or None if there are none, if they were made for another key, or if the file is damaged."""
     if not path.is_file():
         return None
     try:
         with path.open("rb") as whole, np.load(whole, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
-            if header["format"] != _FORMAT or (key is not None and header["key"] != json.loads(json.dumps(key))):
+            made_for = header["key"]
+            if header["format"] != _FORMAT or made_for | json.loads(json.dumps(key)) != made_for:
                 return None
             arrays = {name: file[name] for name in header["sha256"]}
         if any(_digest(a) != header["sha256"][name] for name, a in arrays.items()):

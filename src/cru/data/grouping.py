@@ -9,8 +9,8 @@ from jaxtyping import Float, Float64, Int, Int64
 class Groups(NamedTuple):
     """How unsorted rows fall into time points of series.
 
-    ``order`` sorts the rows by series and time; ``starts`` are the sorted rows at which a new (series, time)
-    begins; ``offsets`` say at which of these time points each series begins.
+    ``order`` sorts the rows by series and time; ``starts`` are the sorted rows at which a new (series, time) begins;
+    ``offsets`` say at which of these time points each series begins.
     """
 
     order: Int64[np.ndarray, " row"] | slice
@@ -20,8 +20,7 @@ class Groups(NamedTuple):
 
 
 def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], count: int) -> Groups:
-    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are sorted already are left where they
-    are."""
+    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are sorted already are left where they are."""
     order: np.ndarray | slice = slice(None)
     step = np.diff(series)
     if (step < 0).any() or ((step == 0) & (np.diff(times) < 0)).any():
@@ -45,8 +44,7 @@ def average(values: Float[np.ndarray, " row"], starts: Int64[np.ndarray, " point
 
 
 class Pivoted(NamedTuple):
-    """A long table made wide: (point, variable) with NaN where nothing was measured. ``repeated`` are the
-    points with an average."""
+    """A long table made wide, NaN where nothing was measured; ``repeated`` are the points with an average."""
 
     times: Float64[np.ndarray, " point"]
     values: Float[np.ndarray, "point variable"]
@@ -64,8 +62,7 @@ def pivot(
     width: int,
     dtype: type[np.floating] = np.float64,
 ) -> Pivoted:
-    """One row for each (series, time), one column for each variable; several values of one variable at one
-    time are averaged.
+    """One row for each (series, time), one column for each variable; several values for one place are averaged.
 
     A row whose value is NaN still makes its time point exist.
     """

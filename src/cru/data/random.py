@@ -4,6 +4,5 @@ import numpy as np
 
 
 def generator(seed: int | tuple[int, ...]) -> np.random.Generator:
-    """PCG64, whose stream numpy keeps the same on every machine. A tuple gives independent streams of one
-    seed."""
+    """PCG64, whose stream numpy keeps the same on every machine. A tuple gives independent streams of one seed."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))

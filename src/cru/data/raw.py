@@ -24,8 +24,7 @@ def data_dir(chosen: Path | None) -> Path | None:
 
 
 def find(folder: Path, subfolders: Sequence[str], wanted: Sequence[str]) -> list[Path]:
-    """The files ``wanted``, all in ``folder`` or all in one of its ``subfolders``; empty if they are not
-    there."""
+    """The files ``wanted``, all in ``folder`` or all in one of its ``subfolders``; empty if they are not there."""
     for place in [folder, *(folder / name for name in subfolders)]:
         paths = [place / name for name in wanted]
         if all(path.exists() for path in paths):
@@ -73,8 +72,7 @@ def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
 def download(
     base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | None, progress: bool
 ) -> list[Path]:
-    """Fetch files (name -> sha256, None if the source changes daily) into the cache; those that are there are
-    only checked."""
+    """Fetch files (name -> sha256, None if the source changes daily) into the cache, unless they are there."""
     pooch.get_logger().setLevel("WARNING")  # the progress bar says it all
     folder = cache_dir(cache) / "raw" / subfolder
     paths = []
@@ -105,8 +103,8 @@ def download(
 class _Resuming:
     """A downloader for pooch that goes on where an interrupted download of the same file stopped.
 
-    What has arrived waits in a ``.part`` file, which never bears the final name and is gone once the file is
-    complete or wrong.
+    What has arrived waits in a ``.part`` file, which never bears the final name and is gone once the file is complete
+    or wrong.
     """
 
     def __init__(self, part: Path, *, progress: bool, resume: bool) -> None:

@@ -32,8 +32,8 @@ class Scaler:
     ) -> "Scaler":
         """Learn from the observed values: mean and standard deviation, or minimum and range (``"min-max"``).
 
-        A feature that never varies, or that is never observed, is only shifted. With ``through_zero`` the
-        minimum is at most 0 and the maximum at least 0, as if missing values were zeros.
+        A feature that never varies, or that is never observed, is only shifted. With ``through_zero`` the minimum is at
+        most 0 and the maximum at least 0, as if missing values were zeros.
         """
         if kind not in ("standard", "min-max"):
             raise ValueError(f"`kind` must be 'standard' or 'min-max', got {kind!r}.")
@@ -58,8 +58,7 @@ class Scaler:
         return natural
 
     def inverse_std(self, std: Array) -> Array:
-        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root
-        first."""
+        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root first."""
         natural: Array = std * self._like(self.scale, std)
         return natural
 

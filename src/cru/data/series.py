@@ -16,9 +16,8 @@ from cru.data.scaler import Scaler
 class Task(NamedTuple):
     """What a model has to know about a task besides the tensors.
 
-    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A
-    ``causal`` task is meaningless for a model that looks at later inputs, such as one with attention over the
-    whole series.
+    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A ``causal``
+    task is meaningless for a model that looks at later inputs, such as one with attention over the whole series.
     """
 
     name: str
@@ -29,12 +28,13 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeriesSet:
-    """Irregular series, each with its own times. Row ``r`` is one time point; series ``i`` is rows
-    ``offsets[i]:offsets[i + 1]``.
+    """Irregular series, each with its own times.
 
-    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries
-    hold 0 with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and
-    ``task`` are filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
+    A row is one time point; series ``i`` is rows ``offsets[i]:offsets[i + 1]``.
+
+    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries hold 0
+    with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and ``task`` are
+    filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
     :func:`cru.data.from_arrays` or :func:`make_series`.
 
     Times are numbers in ``time_unit``; where they came as dates, ``origin`` is the moment of time 0.
@@ -136,8 +136,7 @@ class SeriesSet:
         return dataclasses.replace(self, values=scaled, scaler=scaler)
 
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
-        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no
-        entries."""
+        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no entries."""
         chosen = np.asarray(indices, np.int64)
         lengths = self.lengths[chosen]
         steps = np.arange(max(1, lengths.max(initial=0)))
@@ -174,13 +173,17 @@ class SeriesSet:
     def batches(
         self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
     ) -> Iterator[Batch]:
-        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be
-        smaller."""
+        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be smaller."""
         if size < 1:
             raise ValueError(f"`size` must be at least 1, got {size}.")
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))
         for start in range(0, len(order), size):
             yield self.batch(order[start : start + size], dtype=dtype)
+
+
+def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:
+    """The number of the series that a row belongs to."""
+    return int(np.searchsorted(offsets, row, side="right")) - 1
 
 
 def make_series(
@@ -203,11 +206,8 @@ def make_series(
         infinite = np.isinf(values[:, column])
         if infinite.any():
             row = int(infinite.argmax())
-            series = int(np.searchsorted(offsets, row, side="right")) - 1
-            raise ValueError(
-                f"`values` must be finite, with NaN for missing: {name!r} of series {ids[series]} is infinite "
-                f"at time {times[row]:g}."
-            )
+            where = f"series {ids[series_of_row(row, offsets)]} is infinite at time {times[row]:g}"
+            raise ValueError(f"`values` must be finite, with NaN for missing: {name!r} of {where}.")
     if not np.isfinite(times).all():
         raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
     falls = np.diff(times) < 0
@@ -215,7 +215,7 @@ def make_series(
     falls[starts[(starts > 0) & (starts < len(times))] - 1] = False  # the next series may begin earlier
     if falls.any():
         row = int(falls.argmax())
-        series = int(np.searchsorted(offsets, row, side="right")) - 1
+        series = series_of_row(row, offsets)
         raise ValueError(
             f"`times` must not decrease: series {ids[series]} goes from {times[row]:g} to {times[row + 1]:g} "
             f"at step {row + 1 - int(offsets[series])}. Sort each series by time."

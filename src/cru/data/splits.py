@@ -55,8 +55,7 @@ def scale(
     *,
     through_zero: bool = False,
 ) -> Splits:
-    """Scale all three sets with what the training set says (the honest default), or each set by itself (as in
-    the paper).
+    """Scale all sets as the training set says (the honest default), or each by itself (as in the paper).
 
     >>> splits = scale(split(series))                            # mean 0 and variance 1 on the training set
     >>> splits = scale(splits, fit_on="each", kind="min-max")    # every set to [0, 1] with its own minima and maxima

@@ -1,16 +1,14 @@
-"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of
-arrays."""
+"""Anybody's table of readings: pandas and polars frames, CSV and Parquet files, and dictionaries of arrays."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 
 from cru.data.grouping import average, group, pivot
-from cru.data.series import SeriesSet, make_series
+from cru.data.reading import read_table
+from cru.data.series import SeriesSet, make_series, series_of_row
 
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
@@ -22,7 +20,6 @@ UNITS = {
     "D": 86400 * 10**9,
     "W": 604800 * 10**9,
 }
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 
 
 def from_table(
@@ -35,18 +32,17 @@ def from_table(
     unit: str | None = None,
     duplicates: Literal["refuse", "mean"] = "refuse",
 ) -> SeriesSet:
-    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet``
-    file.
+    """Irregular series from a table: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet`` file.
 
-    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time``
-    the column with numbers or dates. Rows may come in any order.
+    ``id`` names the column that says which series a row belongs to (None: the table is one series), ``time`` the column
+    with numbers or dates. Rows may come in any order.
 
     * Wide: ``values`` are the columns of readings (None: all others); NaN or null means missing.
     * Long: ``variable`` names the column that says what was measured, ``values`` the one column of readings.
 
-    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest
-    one in the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series
-    at one time are refused, or averaged for each variable with ``duplicates="mean"``.
+    Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest one in
+    the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are
+    refused, or averaged for each variable with ``duplicates="mean"``.
 
     >>> from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D")
     >>> from_table("readings.parquet", id="patient", time="hour", variable="parameter", values="value")
@@ -57,7 +53,7 @@ def from_table(
         raise ValueError("`values` must name the one column of readings when `variable` is given.")
     keys = [name for name in (id, time, variable) if name is not None]
     chosen = None if values is None else [values] if isinstance(values, str) else list(values)
-    table = _read(frame, keys, chosen)
+    table = read_table(frame, keys, chosen, time)
     columns = chosen if chosen is not None else [name for name in table.columns if name not in keys]
     _check_columns(table, keys, columns)
 
@@ -87,11 +83,10 @@ def from_table(
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
-    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for
-    missing.
+    """Series from a dictionary of arrays, as PyPOTS users have: ``X`` (series, time, feature) with NaN for missing.
 
-    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2
-    and so on. Other entries are not looked at.
+    ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2 and so on.
+    Other entries are not looked at.
 
     >>> from_arrays({"X": X, "time_points": hours})
     """
@@ -114,60 +109,6 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     offsets = np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64)
     flat = X[real] if X.dtype.kind == "f" else X[real].astype(np.float64)
     return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)
-
-
-def _read(frame: Any, keys: list[str], values: list[str] | None) -> pl.DataFrame:
-    """The columns that matter, as polars, whatever ``frame`` is."""
-    if isinstance(frame, (str, Path)):
-        return _read_file(Path(frame), keys, values)
-    try:
-        known = nw.from_native(frame, eager_only=True)
-    except TypeError:
-        raise ValueError(
-            "`frame` must be a pandas or polars frame or the path of a .csv or .parquet file, "
-            f"got {type(frame).__name__}."
-        ) from None
-    _require([*keys, *(values or [])], known.columns)
-    wanted = known.columns if values is None else [*keys, *values]
-    try:
-        return pl.DataFrame({name: known[name].to_polars() for name in wanted})
-    except Exception as error:  # pyarrow's own, for a column of mixed Python objects
-        raise ValueError(f"`frame` must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
-
-
-def _read_file(path: Path, keys: list[str], values: list[str] | None) -> pl.DataFrame:
-    name = path.name.lower()
-    if not name.endswith((".csv", ".csv.gz", ".parquet")):
-        raise ValueError(f"`frame` must be the path of a .csv, .csv.gz or .parquet file, got {path}.")
-    if not path.is_file():
-        raise FileNotFoundError(f"`frame` must be a file that exists: there is no {path}.")
-    options: dict[str, Any] = {"null_values": _MISSING, "try_parse_dates": True}
-    try:
-        if name.endswith(".parquet"):
-            _require([*keys, *(values or [])], pl.read_parquet_schema(path))
-            return pl.read_parquet(path, columns=None if values is None else [*keys, *values])
-        header = pl.read_csv(path, n_rows=1000, **options)
-        _require([*keys, *(values or [])], header.columns)
-        wanted = header.columns if values is None else [*keys, *values]
-        # A column that begins with whole numbers may go on with others.
-        whole = [c for c in wanted if c not in keys and header[c].dtype in (pl.Int64, pl.Null)]
-        options |= {"columns": wanted, "schema_overrides": dict.fromkeys(whole, pl.Float64)}
-        try:
-            return pl.read_csv(path, infer_schema_length=1000, **options)
-        except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
-            options.pop("schema_overrides")
-            return pl.read_csv(path, infer_schema_length=None, **options)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path} must be a readable table: {str(error).splitlines()[0]}") from None
-
-
-def _require(wanted: Sequence[str], columns: Any) -> None:
-    missing = [name for name in wanted if name not in columns]
-    if missing:
-        raise ValueError(
-            f"the table must have the columns {', '.join(map(repr, missing))}; "
-            f"it has {', '.join(map(repr, list(columns)[:20]))}."
-        )
 
 
 def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str]) -> None:
@@ -234,7 +175,7 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str]) -> None:
     """Say which series repeats which time, if any does."""
     if len(repeated):
-        series = int(np.searchsorted(offsets, repeated[0], side="right")) - 1
+        series = series_of_row(int(repeated[0]), offsets)
         raise ValueError(
             f"the table must have one reading for each series, variable and time: series {names[series]} has "
             f"several at time {times[repeated[0]]:g}, one of {len(repeated)} such times. "

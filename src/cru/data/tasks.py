@@ -1,8 +1,8 @@
 """The tasks of the paper, as pure functions from series to series with inputs and targets apart.
 
-Each takes a :class:`SeriesSet` whose values are all that is known, and gives one whose ``values`` and
-``mask`` are what a model may see, with ``targets`` and ``target_mask`` what it has to predict. A withheld
-value is 0 with a mask of False in the inputs.
+Each takes a :class:`SeriesSet` whose values are all that is known, and gives one whose ``values`` and ``mask`` are what
+a model may see, with ``targets`` and ``target_mask`` what it has to predict. A withheld value is 0 with a mask of False
+in the inputs.
 
 >>> splits = cru.data.load("physionet")
 >>> tasked = splits.map(lambda part: cru.data.extrapolation(part, time=24.0))
@@ -24,8 +24,8 @@ def interpolation(
 ) -> SeriesSet:
     """Predict every time point from some of them: each is withheld with probability ``hidden``.
 
-    With ``hidden=0`` everything goes in and everything comes out, as the paper does on USHCN and PhysioNet.
-    Time points before ``keep_before`` are always shown: 5 for the pendulum, whose first 5 frames are.
+    With ``hidden=0`` everything goes in and everything comes out, as the paper does on USHCN and PhysioNet. Time points
+    before ``keep_before`` are always shown: 5 for the pendulum, whose first 5 frames are.
     """
     if not 0 <= hidden < 1:
         raise ValueError(f"`hidden` must be a share from 0 up to but not including 1, got {hidden}.")
@@ -36,8 +36,8 @@ def interpolation(
 def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: float | None = None) -> SeriesSet:
     """Predict what comes later from what came first; the later part is scored, all of it trains.
 
-    Shown are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of each series'
-    time points, rounded down (0.5 on USHCN).
+    Shown are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of each series' time
+    points, rounded down (0.5 on USHCN).
     """
     if (time is None) == (fraction is None):
         raise ValueError("`time` or `fraction` must be given, and not both.")
@@ -52,8 +52,7 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
 
 
 def regression(series: SeriesSet, *, target: str) -> SeriesSet:
-    """Predict another quantity at each time point: ``series.per_time[target]``, (row, target) with NaN where
-    unknown."""
+    """Predict another quantity at each time point: ``series.per_time[target]``, NaN where unknown."""
     if target not in series.per_time:
         known = ", ".join(repr(name) for name in series.per_time) or "nothing"
         raise ValueError(f"`target` must be kept with the series at each time, got {target!r}; there is {known}.")
@@ -72,9 +71,9 @@ def regression(series: SeriesSet, *, target: str) -> SeriesSet:
 def one_step_ahead(series: SeriesSet) -> SeriesSet:
     """Predict each time point from all earlier ones.
 
-    Every time point but the first becomes two steps at the same time: one with nothing observed, which is to
-    be predicted, then the reading itself. So any model that runs forward in time does this task as it is, and
-    none can peek.
+    Every time point but the first becomes two steps at the same time: one with nothing observed, which is to be
+    predicted, then the reading itself. So any model that runs forward in time does this task as it is, and none can
+    peek.
     """
     lengths = np.maximum(2 * series.lengths - 1, 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -98,9 +97,9 @@ def one_step_ahead(series: SeriesSet) -> SeriesSet:
 def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: int | tuple[int, ...] = 0) -> SeriesSet:
     """Remove one, two, ... or all but one of the features at a time point, each degree with ``probability``.
 
-    With five features and 0.1, one to four are removed at 10 % of the time points each and 60 % stay as they
-    are. What is removed is gone from inputs and targets alike; choose the task afterwards. The degree at a
-    time point is ``1 - mask.mean(-1)``.
+    With five features and 0.1, one to four are removed at 10 % of the time points each and 60 % stay as they are. What
+    is removed is gone from inputs and targets alike; choose the task afterwards. The degree at a time point is ``1 -
+    mask.mean(-1)``.
     """
     if series.is_image or series.values.shape[1] < 2:
         raise ValueError(f"`series` must have at least two features, got {series.input_shape}.")

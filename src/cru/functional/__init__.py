@@ -6,6 +6,7 @@ from cru.functional.eigen import phi1, predict_eigen, predict_eigen_reference
 from cru.functional.expm import discretise, doublings, predict_expm, predict_expm_reference
 from cru.functional.gaps import gaps, padding
 from cru.functional.likelihood import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll, mean_over_times
+from cru.functional.orthogonal import orthogonal
 from cru.functional.positive import Positive, positive
 from cru.functional.sequence import filter_sequence, filter_sequence_reference
 from cru.functional.transition import (
@@ -15,9 +16,10 @@ from cru.functional.transition import (
     ExpmTransition,
     Transition,
 )
-from cru.functional.update import MIN_VARIANCE, gain, update, update_reference
+from cru.functional.update import MAX_VARIANCE, MIN_VARIANCE, gain, update, update_reference
 
 __all__ = [
+    "MAX_VARIANCE",
     "MIN_VARIANCE",
     "VARIANCE_FLOOR",
     "Belief",
@@ -43,6 +45,7 @@ __all__ = [
     "gaussian_nll",
     "hold",
     "mean_over_times",
+    "orthogonal",
     "padding",
     "phi1",
     "positive",

@@ -68,19 +68,50 @@ def bounds(dtype: torch.dtype) -> Bounds:
     return _BOUNDS[dtype]
 
 
+def _quiet(grad: Tensor, inside: Tensor) -> Tensor:
+    """A gradient that is finite, and zero where a bound holds."""
+    limit = bounds(grad.dtype).gradient
+    return torch.where(inside, grad, 0.0).nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
+
+
 class _Held(torch.autograd.Function):
-    """Clamp both ways: the value going forward, the gradient (NaN becomes 0) going backward."""
+    """Clamp both ways: the value going forward, the gradient going backward."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx, value, low, high):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward((value >= low) & (value <= high))
+    def forward(value, low, high):  # type: ignore[no-untyped-def]
         return value.clamp(low, high)
 
     @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        value, low, high = inputs
+        ctx.save_for_backward((value >= low) & (value <= high))
+
+    @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        (inside,) = ctx.saved_tensors
-        limit = bounds(grad.dtype).gradient
-        return torch.where(inside, grad, 0.0).nan_to_num(0.0, limit, -limit).clamp(-limit, limit), None, None
+        return _quiet(grad, *ctx.saved_tensors), None, None
+
+
+class _Hold(torch.autograd.Function):
+    """`hold`, in one piece: it stands in every step."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean, upper, lower, side):  # type: ignore[no-untyped-def]
+        bound = bounds(mean.dtype)
+        upper, lower = upper.clamp(0.0, bound.variance), lower.clamp(0.0, bound.variance)
+        limit = upper.sqrt() * lower.sqrt() * (1 - 8 * torch.finfo(upper.dtype).eps)
+        return mean.clamp(-bound.mean, bound.mean), upper, lower, torch.minimum(torch.maximum(side, -limit), limit)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(*(before == after for before, after in zip(inputs, output, strict=True)))
+
+    @staticmethod
+    def backward(ctx, *grads):  # type: ignore[no-untyped-def]
+        return tuple(_quiet(grad, free) for grad, free in zip(grads, ctx.saved_tensors, strict=True))
 
 
 def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
@@ -92,14 +123,9 @@ def hold(belief: Belief) -> Belief:
     """The nearest representable belief: finite, variances not negative, every 2×2 block positive semi-definite.
 
     Rounding alone can make side² exceed upper · lower when the two parts are fully correlated, so |side| is held at
-    sqrt(upper · lower), less a few units in the last place.
+    sqrt(upper · lower), less a few units in the last place. No gradient passes where a bound holds.
     """
-    bound = bounds(belief.mean.dtype)
-    mean = held(belief.mean, -bound.mean, bound.mean)
-    upper, lower = held(belief.upper, 0.0, bound.variance), held(belief.lower, 0.0, bound.variance)
-    limit = (upper.detach().sqrt() * lower.detach().sqrt()) * (1 - 8 * torch.finfo(upper.dtype).eps)
-    side = held(belief.side, -bound.variance, bound.variance).clamp(-limit, limit)
-    return Belief(mean, upper, lower, side, belief.time)
+    return Belief(*_Hold.apply(*belief[:4]))._replace(time=belief.time)  # type: ignore[no-untyped-call]
 
 
 def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:

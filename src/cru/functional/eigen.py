@@ -22,7 +22,7 @@ def phi1(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     near = x.abs() < 0.5
     small, far = torch.where(near, x, 0.0), torch.where(near, 1.0, x)
     series = torch.ones_like(x)
-    for k in range(14, 1, -1):
+    for k in range(8 if x.dtype == torch.float32 else 14, 1, -1):
         series = 1 + small * series / k
     return torch.where(near, series, torch.expm1(far) / far)
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold
 
-MAX_DOUBLINGS = 40
-"""Enough for ‖A Δ‖ up to 1e12; the fixed count of exported graphs, where the data cannot be looked at."""
+MAX_DOUBLINGS = 64
+"""Enough for ‖A Δ‖ up to 1e19; the fixed count of exported graphs, where the data cannot be looked at."""
 
 
 class Series(NamedTuple):
@@ -75,6 +75,7 @@ def discretise(
     levels = spectral_bound(X).clamp_min(1.0).log2().ceil().clamp(0, count)
     shrink = torch.exp2(-levels)[:, None, None]
     X, h = X * shrink, delta[:, None, None] * shrink
+    X = X / spectral_bound(X).clamp_min(1.0)[:, None, None]  # beyond the last doubling the bounds hold in any case
 
     terms = [torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A)]
     for k in range(1, series.order + 1):

@@ -1,4 +1,4 @@
-"""What a series has shown so far: last value, next value, running mean. Masks broadcast against what they mask."""
+"""What a series has shown so far: last and next value, running mean, time since. Masks broadcast over their values."""
 
 from typing import NamedTuple
 
@@ -41,3 +41,16 @@ def running_mean(
     mask = mask.expand_as(values)
     count = mask.cumsum(1)
     return torch.where(mask, values, 0.0).cumsum(1) / count.clamp(min=1), count > 0
+
+
+def since_last(
+    times: Float[Tensor, "batch time"], mask: Bool[Tensor, "batch time feature"]
+) -> Float[Tensor, "batch time feature"]:
+    """δ of Che et al. 2018: time since a feature was last observed, before the time itself; else since the start.
+
+    >>> since_last(torch.tensor([[0.0, 1.0, 3.0]]), torch.tensor([[[True], [False], [True]]]))[0, :, 0]
+    tensor([0., 1., 3.])
+    """
+    elapsed = (times - times[:, :1])[..., None]
+    last = torch.where(mask, elapsed, 0.0).cummax(1).values
+    return elapsed - torch.cat([torch.zeros_like(last[:, :1]), last[:, :-1]], 1)

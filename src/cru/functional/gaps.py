@@ -4,6 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+LONGEST_GAP = 1e15
+"""Longer gaps, after scaling, count as this: every dynamics has long settled, or reached its bounds."""
+
 
 def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) -> Float[Tensor, "batch time"]:
     """The gap before each time, in the layer's unit: (t_i - t_{i-1}) · scale; before the first, from ``start``, or 0.
@@ -17,7 +20,7 @@ def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) 
     before = times[:, :1] if start is None else start[:, None].to(times.dtype)
     difference = torch.diff(times, dim=1, prepend=before)
     check_times(times, difference)
-    return difference.to(dtype) * scale
+    return (difference.to(dtype) * scale).clamp_max(LONGEST_GAP)
 
 
 def check_times(times: Tensor, difference: Tensor) -> None:

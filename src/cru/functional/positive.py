@@ -29,12 +29,31 @@ class Positive(NamedTuple):
         return self.inverse(torch.full((size,), value, device=device, dtype=dtype))
 
 
+_LARGEST_EXPONENT = 69.0  # e^69 is about 1e30, the largest observation variance
+
+
+def _softplus_inverse(value: Tensor) -> Tensor:
+    return value + torch.log(-torch.expm1(-value))
+
+
+def _exp(value: Tensor) -> Tensor:
+    return torch.exp(value.clamp_max(_LARGEST_EXPONENT))
+
+
+def _elu_plus_one(value: Tensor) -> Tensor:
+    return F.elu(value) + 1
+
+
+def _elu_plus_one_inverse(value: Tensor) -> Tensor:
+    return torch.where(value < 1, torch.log(value), value - 1)
+
+
 _MAPS = {
-    "softplus": Positive("softplus", F.softplus, lambda v: v + torch.log(-torch.expm1(-v))),
-    "exp": Positive("exp", torch.exp, torch.log),
-    "elu+1": Positive("elu+1", lambda v: F.elu(v) + 1, lambda v: torch.where(v < 1, torch.log(v), v - 1)),
+    "softplus": Positive("softplus", F.softplus, _softplus_inverse),
+    "exp": Positive("exp", _exp, torch.log),
+    "elu+1": Positive("elu+1", _elu_plus_one, _elu_plus_one_inverse),
     "square": Positive("square", torch.square, torch.sqrt),
-    "relu": Positive("relu", F.relu, lambda v: v.clone()),
+    "relu": Positive("relu", F.relu, torch.clone),
 }
 
 

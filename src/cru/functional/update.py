@@ -6,13 +6,13 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, Gain, hold
 
-MIN_VARIANCE = 1e-12
-"""Observation variances below this count as this: a reading is never believed without limit."""
+MIN_VARIANCE, MAX_VARIANCE = 1e-12, 1e30
+"""Observation variances outside count as these: no reading is believed, or doubted, without limit."""
 
 
 def gain(prior: Belief, y_var: Float[Tensor, "*batch obs"]) -> Gain:
     """The Kalman gain, eq. (14) factorised: k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs)."""
-    total = prior.upper + y_var.clamp_min(MIN_VARIANCE)
+    total = prior.upper + y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     return Gain(prior.upper / total, prior.side / total)
 
 
@@ -29,7 +29,7 @@ def update(
 
     1 - k_u is computed as σ_obs / (σ_u + σ_obs), which keeps its precision when k_u is close to one.
     """
-    y_var = y_var.clamp_min(MIN_VARIANCE)
+    y_var = y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     k_upper, k_lower = gain(prior, y_var)
     kept = y_var / (prior.upper + y_var)
     mean_upper, mean_lower = prior.mean.chunk(2, -1)

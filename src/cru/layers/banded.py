@@ -25,7 +25,7 @@ class BandedBasis(nn.Module):
     ) -> None:
         super().__init__()
         self.state_size = 2 * obs_size
-        index = torch.arange(obs_size)
+        index = torch.arange(obs_size, device="cpu")
         rows, columns = ((index[:, None] - index[None, :]).abs() <= bandwidth).nonzero(as_tuple=True)
         start = torch.zeros(num_basis, 4, len(rows), device=device, dtype=dtype)
         start[:, 1, rows == columns] = upper_right
@@ -33,11 +33,10 @@ class BandedBasis(nn.Module):
         self.values = nn.Parameter(start)
         blocks = [(0, 0), (0, obs_size), (obs_size, 0), (obs_size, obs_size)]
         flat = torch.cat([(rows + r) * self.state_size + columns + c for r, c in blocks])
-        self.positions: Tensor
-        self.register_buffer("positions", flat.to(device), persistent=False)
+        self._positions = flat  # not a buffer: it follows from the sizes, also where parameters are made empty
 
     def forward(self) -> Float[Tensor, "basis state state"]:
         """The dense matrices."""
         size, count = self.state_size, self.values.shape[0]
         dense = self.values.new_zeros(count, size * size)
-        return dense.index_copy(1, self.positions, self.values.flatten(1)).view(count, size, size)
+        return dense.index_copy(1, self._positions.to(dense.device), self.values.flatten(1)).view(count, size, size)

@@ -1,8 +1,13 @@
 """What users may hand to a layer, and the sentences they get when they hand over something else."""
 
+import math
+from typing import SupportsIndex
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from cru.functional import Belief
 
 
 def require(condition: bool, message: str) -> None:
@@ -11,40 +16,46 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def check_sizes(input_size: int, hidden_size: int, num_basis: int, bandwidth: int | None) -> None:
+def check_sizes(input_size: int, hidden_size: int, num_basis: int, bandwidth: int) -> None:
     """The sizes of a layer: positive, an even state, a band that fits into its blocks."""
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_basis", num_basis)):
         require(
-            isinstance(size, int) and size >= 1,
+            isinstance(size, SupportsIndex) and size.__index__() >= 1,
             f"`{name}` must be a whole number of at least 1, got {size!r}.",
         )
+    near = f"{hidden_size - 1} or {hidden_size + 1}" if hidden_size > 1 else "2"
     require(
         hidden_size % 2 == 0,
-        f"`hidden_size` must be even (an observed and a memory half), got {hidden_size}. "
-        f"Use {hidden_size + 1} or {max(hidden_size - 1, 2)}.",
+        f"`hidden_size` must be even (an observed and a memory half), got {hidden_size}. Use {near}.",
     )
-    if bandwidth is not None:
-        most = max(hidden_size // 2, 3)
-        require(
-            isinstance(bandwidth, int) and 0 <= bandwidth <= most,
-            f"`bandwidth` must lie between 0 and {most} (half of hidden_size = {hidden_size}), got {bandwidth!r}.",
-        )
+    most = max(hidden_size // 2, 3)  # 3, the default, is fine for any size: a wider band is a full block
+    require(
+        isinstance(bandwidth, SupportsIndex) and 0 <= bandwidth.__index__() <= most,
+        f"`bandwidth` must lie between 0 and {most} for hidden_size = {hidden_size}, got {bandwidth!r}.",
+    )
 
 
-def check_dtype(dtype: torch.dtype | None) -> None:
+def check_dtype(dtype: torch.dtype) -> None:
     """Layers compute in float32 or float64."""
-    dtype = dtype or torch.get_default_dtype()
     require(
         dtype in (torch.float32, torch.float64),
         f"`dtype` must be torch.float32 or torch.float64, got {dtype}: a Kalman filter needs the precision.",
     )
 
 
+def check_time_scale(time_scale: float) -> None:
+    """A positive number."""
+    require(
+        isinstance(time_scale, int | float) and 0 < time_scale < math.inf,
+        f"`time_scale` must be a positive number, got {time_scale!r}.",
+    )
+
+
 def as_times(times: Tensor, batch: int, steps: int, start: Tensor | None) -> Tensor:
-    """``times`` as (batch, time), in the widest type of itself and of the time of the state it continues."""
+    """``times`` as (batch, time), in a type that holds both them and the time of the state that they continue."""
     require(isinstance(times, Tensor), f"`times` must be a tensor, got {type(times).__name__}.")
     require(
-        times.dtype not in (torch.bool, torch.complex64, torch.complex128),
+        times.dtype != torch.bool and not times.is_complex(),
         f"`times` must be of a float or integer type, got {times.dtype}.",
     )
     require(
@@ -52,9 +63,45 @@ def as_times(times: Tensor, batch: int, steps: int, start: Tensor | None) -> Ten
         f"`times` must have the shape (time,) = ({steps},) or (batch, time) = ({batch}, {steps}), "
         f"got {tuple(times.shape)}.",
     )
-    if start is not None:
-        times = times.to(torch.promote_types(times.dtype, start.dtype))
+    if not times.is_floating_point():
+        times = times.to(torch.int64)  # unsigned differences would wrap
+    if start is not None and start.dtype != times.dtype:
+        times = times.to(torch.float64)
     return times.expand(batch, steps)
+
+
+def as_state(state: Belief, batch: int | None, hidden_size: int, dtype: torch.dtype) -> Belief:
+    """A belief of the right shape, in the layer's type."""
+    require(
+        isinstance(state, Belief),
+        f"`state` must be a belief as a layer returns it, got {type(state).__name__}.",
+    )
+    batch = state.mean.shape[0] if batch is None else batch
+    for name, field, size in zip(Belief._fields, state[:4], (hidden_size, *[hidden_size // 2] * 3), strict=False):
+        hint = " Take one of its times, as in `state.at(-1)`." if field.ndim == 3 else ""
+        require(
+            tuple(field.shape) == (batch, size),
+            f"`state.{name}` must have the shape ({batch}, {size}), got {tuple(field.shape)}.{hint}",
+        )
+        require(
+            torch.compiler.is_compiling() or bool(torch.isfinite(field).all()),
+            f"`state.{name}` must be finite. Start anew, or continue from an earlier state.",
+        )
+    require(
+        state.time is None or tuple(state.time.shape) == (batch,),
+        f"`state.time` must have the shape ({batch},), got {tuple(getattr(state.time, 'shape', ()))}.",
+    )
+    return Belief(*(field.to(dtype) for field in state[:4]))._replace(time=state.time)
+
+
+def as_moments(name: str, value: Tensor | float | int, batch: int, device: torch.device) -> Tensor:
+    """A number, or one a series, as (batch,). Python's floats are float64, so that nothing is lost."""
+    moments = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None, device=device)
+    require(
+        tuple(moments.shape) in ((), (batch,)),
+        f"`{name}` must be a number or have the shape ({batch},), got {tuple(moments.shape)}.",
+    )
+    return moments.expand(batch)
 
 
 def check_series(name: str, value: Tensor, size: int) -> None:

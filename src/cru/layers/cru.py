@@ -27,8 +27,6 @@ class CRU(KalmanLayer):
             `cru.functional.positive`.
     """
 
-    bandwidth: int
-
     def __init__(
         self,
         input_size: int,

@@ -6,7 +6,7 @@ Raw: a model makes variances positive and pictures probabilities itself, so that
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from cru.layers.encoders import layer_norm, mlp
+from cru.layers.encoders import in_chunks, layer_norm, mlp
 
 
 def mlp_decoder(input_size: int, output_size: int, hidden_sizes: tuple[int, ...] = (50, 50, 50)) -> nn.Sequential:
@@ -47,5 +47,4 @@ class ConvDecoder(nn.Module):
 
     def forward(self, features: Float[Tensor, "n features"]) -> Float[Tensor, "n 1 24 24"]:
         """Logits of the pixels."""
-        picture: Tensor = self.layers(features)
-        return picture
+        return in_chunks(self.layers, features)

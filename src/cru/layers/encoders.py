@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 NORM_FLOOR = 1e-8
+CHUNK = 64  # pictures
 
 
 def normalised(features: Float[Tensor, "n features"]) -> Float[Tensor, "n features"]:
@@ -60,14 +61,14 @@ class ConvEncoder(nn.Module):
         if min(height, width) < 7:  # the second pooling would have nothing left
             raise ValueError(f"`input_shape` must be at least 7 x 7 pixels, got {height} x {width}: pass an `encoder`.")
         self.layers = nn.Sequential(
-            nn.Conv2d(colours, channels, 5, padding=2),
+            ChannelsLastConv2d(colours, channels, 5, padding=2),
             layer_norm(channels) if norm else nn.Identity(),
+            nn.MaxPool2d(2),  # before the ReLU: the same, on a quarter of the pixels
             nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(channels, channels, 3, padding=1, stride=2),
+            ChannelsLastConv2d(channels, channels, 3, padding=1, stride=2),
             layer_norm(channels) if norm else nn.Identity(),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
         )
         left = ((height // 2 + 1) // 2 // 2) * ((width // 2 + 1) // 2 // 2)
@@ -75,7 +76,28 @@ class ConvEncoder(nn.Module):
 
     def forward(self, x: Float[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]:
         """Features of length 1."""
-        return normalised(self.output(self.layers(x)).relu())
+        return normalised(self.output(in_chunks(self.layers, x)).relu())
+
+
+class ChannelsLastConv2d(nn.Conv2d):
+    """A convolution that computes with the channels innermost, whatever the layout of its input.
+
+    The weights are kept in the usual layout, in which they are saved. A copy asks for the other one also where there is
+    one channel, for which the two look alike.
+    """
+
+    def forward(self, input: Float[Tensor, "n channel height width"]) -> Tensor:  # noqa: A002
+        """As `torch.nn.Conv2d`."""
+        weight = self.weight.clone(memory_format=torch.channels_last)
+        return F.conv2d(input, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+def in_chunks(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    """``module(x)``; on a CPU a few pictures at a time, so that what lies between layers stays in the cache."""
+    if x.device.type != "cpu" or x.shape[0] <= CHUNK:
+        whole: Tensor = module(x)
+        return whole
+    return torch.cat([module(part) for part in torch.split(x, CHUNK)])
 
 
 def layer_norm(channels: int) -> nn.GroupNorm:
@@ -83,14 +105,21 @@ def layer_norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(1, channels)
 
 
+def apply_where(
+    module: nn.Module, x: Float[Tensor, "batch time *inputs"], where: Bool[Tensor, "batch time"], fill: float = 0.0
+) -> Float[Tensor, "batch time *outputs"]:
+    """``module`` at the times that count, ``fill`` at the others: nothing is spent on padding or blank pictures."""
+    rows = where.flatten().nonzero().squeeze(1)
+    found: Tensor = module(x.flatten(0, 1).index_select(0, rows))
+    everywhere = found.new_full((where.numel(), *found.shape[1:]), fill).index_copy(0, rows, found)
+    return everywhere.reshape(*where.shape, *found.shape[1:])
+
+
 def encode_observed(
     encoder: nn.Module, values: Float[Tensor, "batch time *feature"], observed: Bool[Tensor, "batch time"]
 ) -> Float[Tensor, "batch time features"]:
-    """The features of each time at which something is observed, 0 elsewhere: nothing is spent on blank pictures."""
-    rows = observed.flatten().nonzero().squeeze(1)
-    found: Tensor = encoder(values.flatten(0, 1).index_select(0, rows))
-    features = found.new_zeros(observed.numel(), found.shape[-1]).index_copy(0, rows, found)
-    return features.reshape(*observed.shape, -1)
+    """The features of each time at which something is observed, 0 elsewhere."""
+    return apply_where(encoder, values, observed)
 
 
 def features_of(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:

@@ -6,10 +6,13 @@ from torch import Tensor, nn
 
 from cru import native
 from cru.functional import (
+    MAX_VARIANCE,
+    MIN_VARIANCE,
     Belief,
     Coefficients,
     FilterResult,
     Transition,
+    bounds,
     filter_sequence,
     gain,
     gaps,
@@ -17,17 +20,19 @@ from cru.functional import (
 )
 from cru.layers.checks import (
     as_mask,
+    as_moments,
+    as_state,
     as_times,
     check_dtype,
     check_series,
     check_sizes,
+    check_time_scale,
     observed_values,
     require,
 )
 
 INITIAL_VARIANCE = 10.0
 INITIAL_NOISE = 0.1
-_UNKNOWN = 1e30  # the variance of a latent observation that is missing
 
 
 class KalmanLayer(nn.Module):
@@ -42,7 +47,7 @@ class KalmanLayer(nn.Module):
         hidden_size: int,
         *,
         num_basis: int = 15,
-        bandwidth: int | None = None,
+        bandwidth: int = 3,
         coefficient_inputs: int | None = None,
         time_scale: float = 1.0,
         noise_map: str = "softplus",
@@ -52,8 +57,8 @@ class KalmanLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(input_size, hidden_size, num_basis, bandwidth)
-        check_dtype(dtype)
-        require(time_scale > 0, f"`time_scale` must be positive, got {time_scale}.")
+        check_dtype(dtype or torch.get_default_dtype())
+        check_time_scale(time_scale)
         self.input_size, self.hidden_size, self.obs_size = input_size, hidden_size, hidden_size // 2
         self.num_basis, self.bandwidth, self.time_scale = num_basis, bandwidth, time_scale
         self.noise_map, self.variance_map = positive(noise_map), positive(variance_map)
@@ -70,6 +75,11 @@ class KalmanLayer(nn.Module):
     def transition(self) -> Transition:
         """The dynamics as plain data, from the parameters as they are now."""
         raise TypeError("KalmanLayer is a base class: use CRU, FastCRU or RKN")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that the layer computes in: that of its parameters."""
+        return self.raw_noise.dtype
 
     @property
     def noise(self) -> Float[Tensor, " state"]:
@@ -93,10 +103,11 @@ class KalmanLayer(nn.Module):
             state: a belief to continue from, as returned by an earlier call.
         """
         check_series("x", x, self.input_size)
-        features = as_mask(mask, x)
-        y, y_var = self.observe(observed_values("x", x, features))
-        observed = features.any(-1, keepdim=True).expand_as(y)
-        _, posterior = self._filtered(y, y_var, times, observed, state)
+        with torch.autocast(x.device.type, enabled=False):
+            features = as_mask(mask, x)
+            y, y_var = self.observe(observed_values("x", x.to(self.dtype), features))
+            observed = features.any(-1, keepdim=True).expand_as(y)
+            _, posterior = self._filtered(y, y_var, times, observed, state)
         return posterior.mean, posterior.at(-1)
 
     def filter(
@@ -119,7 +130,7 @@ class KalmanLayer(nn.Module):
             f"`y_var` must have the shape of `y`, {tuple(y.shape)}, got {tuple(getattr(y_var, 'shape', ()))}.",
         )
         observed = as_mask(mask, y)
-        y = observed_values("y", y, observed)
+        y = observed_values("y", y.to(self.dtype), observed)
         observed_values("y_var", y_var, observed)
         if not torch.compiler.is_compiling() and bool((observed & (y_var < 0)).any()):
             series, step, i = (int(n) for n in (observed & (y_var < 0)).nonzero()[0])
@@ -127,43 +138,43 @@ class KalmanLayer(nn.Module):
                 f"`y_var` must not be negative: series {series}, step {step}, dimension {i} is "
                 f"{y_var[series, step, i].item()}. Pass variances, not log variances."
             )
-        y_var = torch.nan_to_num(y_var, _UNKNOWN, _UNKNOWN)
-        prior, posterior = self._filtered(y, y_var, times, observed, state)
-        return FilterResult(prior, posterior, gain(prior, y_var))
+        y_var = torch.nan_to_num(y_var.to(self.dtype), MAX_VARIANCE, MAX_VARIANCE)
+        with torch.autocast(y.device.type, enabled=False):
+            prior, posterior = self._filtered(y, y_var, times, observed, state)
+            return FilterResult(prior, posterior, gain(prior, y_var))
 
-    def propagate(self, state: Belief, delta: Tensor | float) -> Belief:
+    def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
         """The belief ``delta`` after ``state``: a number or (batch,), in the unit of ``times``, not negative."""
-        like = state.mean
-        gap = torch.as_tensor(delta, dtype=torch.float64 if isinstance(delta, float) else None, device=like.device)
+        state = as_state(state, None, self.hidden_size, self.dtype)
+        gap = as_moments("delta", delta, len(state.mean), state.mean.device)
         require(
             torch.compiler.is_compiling() or bool((torch.isfinite(gap) & (gap >= 0)).all()),
             f"`delta` must be finite and not negative, got {delta}.",
         )
-        gap = gap.expand(like.shape[0])
-        transition = self.transition()
-        scaled = gap.to(like.dtype) * self.time_scale
-        later = transition.predict(state, scaled, transition.plan(scaled))
-        return later._replace(time=None if state.time is None else state.time + gap)
+        with torch.autocast(gap.device.type, enabled=False):
+            transition = self.transition()
+            scaled = gaps(gap[:, None], torch.zeros_like(gap), self.time_scale, self.dtype)[:, 0]
+            later = transition.predict(state, scaled, transition.plan(scaled))
+        return later._replace(time=None if state.time is None else _later(state.time, gap))
 
     def step(
         self,
         x_t: Tensor,
-        time: Tensor | float,
+        time: Tensor | float | int,
         state: Belief | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "batch state"], Belief]:
         """One observation (batch, input) at one time, for streams: the posterior mean, and the belief to go on from."""
-        require(x_t.ndim == 2, f"`x_t` must have the shape (batch, {self.input_size}), got {tuple(x_t.shape)}.")
-        time = torch.as_tensor(time, dtype=torch.float64 if isinstance(time, float) else None, device=x_t.device)
-        times = time.expand(x_t.shape[0])[:, None]
-        output, belief = self(x_t[:, None], times, None if mask is None else mask[:, None], state)
+        shape = tuple(getattr(x_t, "shape", ()))
+        require(len(shape) == 2, f"`x_t` must be a tensor of the shape (batch, {self.input_size}), got {shape}.")
+        times = as_moments("time", time, len(x_t), x_t.device)[:, None]
+        output, belief = self(x_t[:, None], times, mask[:, None] if isinstance(mask, Tensor) else mask, state)
         return output[:, 0], belief
 
     def observe(
         self, x: Float[Tensor, "batch time input"]
     ) -> tuple[Float[Tensor, "batch time obs"], Float[Tensor, "batch time obs"]]:
         """The layer's own encoder: two linear heads, the second made positive."""
-        x = x.to(self.observation.weight.dtype)
         return self.observation(x), self.variance_map.forward(self.observation_variance(x))
 
     def initial(self, batch: int) -> Belief:
@@ -187,18 +198,14 @@ class KalmanLayer(nn.Module):
         state: Belief | None,
     ) -> tuple[Belief, Belief]:
         batch, steps, _ = y.shape
-        dtype = self.raw_noise.dtype
-        start = self.initial(batch) if state is None else state
-        require(
-            start.mean.shape == (batch, self.hidden_size),
-            f"`state` must hold {batch} series of size {self.hidden_size}, "
-            f"its mean has the shape {tuple(start.mean.shape)}.",
-        )
+        check_dtype(self.dtype)
+        start = self.initial(batch) if state is None else as_state(state, batch, self.hidden_size, self.dtype)
         times = as_times(times, batch, steps, start.time)
-        delta = gaps(times, start.time, self.time_scale, dtype)
-        moves = self._moves(delta, observed.any(-1), state is not None)
+        delta = gaps(times, start.time, self.time_scale, self.dtype)
+        moves = self._moves(delta, observed.any(-1), start.time is not None)
         transition = self.transition()
-        y, y_var = y.to(dtype), y_var.to(dtype)
+        limit = bounds(self.dtype).mean
+        y, y_var = y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
         run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
         prior, posterior = run(transition, start, y, y_var, observed, delta, moves)
         return prior._replace(time=times), posterior._replace(time=times)
@@ -208,5 +215,9 @@ class KalmanLayer(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""
-        band = "" if self.bandwidth is None else f", bandwidth={self.bandwidth}"
-        return f"{self.input_size}, {self.hidden_size}, num_basis={self.num_basis}{band}, time_scale={self.time_scale}"
+        return f"{self.input_size}, {self.hidden_size}, num_basis={self.num_basis}, time_scale={self.time_scale}"
+
+
+def _later(time: Tensor, gap: Tensor) -> Tensor:
+    """``time + gap``; a time in whole numbers stays one, so that its precision is not lost."""
+    return time + (gap if time.is_floating_point() else gap.round().to(time.dtype))

@@ -9,13 +9,7 @@ from torch import nn
 from cru.functional import gaps
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
-from cru.models.networks import (
-    IMAGE_STATE,
-    default_variance_map,
-    make_decoder,
-    make_encoder,
-    make_variance_decoder,
-)
+from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.output import Output
 
 
@@ -42,7 +36,7 @@ class GRUModel(Model):
 
     def __init__(self, spec: Spec, config: GRUConfig) -> None:
         super().__init__(spec, config)
-        self.encoder = config.encoder or _encoder(spec)
+        self.encoder = config.encoder or latent_encoder(spec)
         inputs, state = features_of(self.encoder, spec.input_shape), config.hidden_size
         self.layer = nn.GRU(inputs + self.time_aware, state, batch_first=True)
         mean = make_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
@@ -61,7 +55,7 @@ class GRUModel(Model):
             delta = gaps(batch.times, None, self.spec.time_scale, x.dtype)
             x = torch.cat([x, delta[..., None]], -1)
         states, _ = self.layer(x)
-        mean, var = self.output(states)
+        mean, var = self.output(states, valid=batch.valid)
         return Prediction(mean, var, {"states": states} if intermediates else {})
 
 
@@ -69,11 +63,3 @@ class GRUDeltaModel(GRUModel):
     """GRU-Δt: the gap since the time before is one more input."""
 
     time_aware: ClassVar[bool] = True
-
-
-def _encoder(spec: Spec) -> nn.Module:
-    """Pictures become latent observations, as many as the CRU has; features stay what they are."""
-    if not spec.is_image:
-        return nn.Flatten()
-    encoder = make_encoder(spec)
-    return nn.Sequential(encoder, nn.Linear(features_of(encoder, spec.input_shape), IMAGE_STATE // 2))

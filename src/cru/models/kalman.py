@@ -79,7 +79,7 @@ class KalmanModel(Model):
         result = self.layer.filter(y, y_var, batch.times, observed)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
-        mean, var = self.output(posterior.mean, spread)
+        mean, var = self.output(posterior.mean, spread, valid=batch.valid)
         return Prediction(mean, var, result._asdict() if intermediates else {})
 
 

@@ -5,7 +5,7 @@ from typing import cast
 from torch import nn
 
 from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder
-from cru.layers.encoders import ConvEncoder, MLPEncoder
+from cru.layers.encoders import ConvEncoder, MLPEncoder, features_of
 from cru.models.base import Spec
 
 IMAGE_STATE, VECTOR_STATE = 30, 20  # M of the pendulum and of PhysioNet; USHCN has 10
@@ -26,6 +26,14 @@ def make_encoder(spec: Spec) -> nn.Module:
     if spec.is_image:
         return ConvEncoder(cast(tuple[int, int, int], spec.input_shape), norm=len(spec.target_shape) == 3)
     return MLPEncoder(spec.input_size)
+
+
+def latent_encoder(spec: Spec) -> nn.Module:
+    """Pictures become latent observations, as many as the CRU has; features stay what they are."""
+    if not spec.is_image:
+        return nn.Flatten()
+    encoder = make_encoder(spec)
+    return nn.Sequential(encoder, nn.Linear(features_of(encoder, spec.input_shape), IMAGE_STATE // 2))
 
 
 def make_decoder(spec: Spec, input_size: int) -> nn.Module:

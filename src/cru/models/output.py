@@ -1,9 +1,11 @@
 """The end of every model: networks whose raw outputs become a mean and a variance, or a probability."""
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import positive
+from cru.layers.encoders import apply_where
 from cru.models.base import Spec
 
 
@@ -28,12 +30,21 @@ class Output(nn.Module):
         self.variance_map = positive(variance_map)
 
     def forward(
-        self, features: Float[Tensor, "batch time features"], spread: Float[Tensor, "batch time spread"] | None = None
+        self,
+        features: Float[Tensor, "batch time features"],
+        spread: Float[Tensor, "batch time spread"] | None = None,
+        *,
+        valid: Bool[Tensor, "batch time"] | None = None,
     ) -> tuple[Float[Tensor, "batch time *target"], Float[Tensor, "batch time *target"] | None]:
-        """Mean and variance, or probability and None. The variance is decoded from ``spread`` where that is given."""
+        """Mean and variance, or probability and None. The variance is decoded from ``spread`` where that is given.
+
+        Times that are not ``valid`` are not decoded: what is said there means nothing, but is finite.
+        """
         shape = (*features.shape[:2], *self.target_shape)
-        mean = self.mean(features.flatten(0, 1)).reshape(shape)
+        if valid is None:
+            valid = features.new_ones(shape[:2], dtype=torch.bool)
+        mean = apply_where(self.mean, features, valid).reshape(shape)
         if self.variance is None:
             return mean.sigmoid(), None
-        raw = self.variance((features if spread is None else spread).flatten(0, 1)).reshape(shape)
-        return mean, self.variance_map.forward(raw)
+        raw = apply_where(self.variance, features if spread is None else spread, valid, fill=1.0)
+        return mean, self.variance_map.forward(raw.reshape(shape))

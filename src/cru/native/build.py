@@ -18,6 +18,10 @@ from pathlib import Path
 import torch
 from platformdirs import user_cache_path
 
+from cru.functional.belief import bounds
+from cru.functional.expm import MAX_DOUBLINGS
+from cru.functional.update import MIN_VARIANCE
+
 _SOURCES = ("filter.cpp", "expm.h", "eigen.h", "matrix.h")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
 _REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
@@ -28,12 +32,12 @@ log = logging.getLogger(__name__)
 
 
 @cache
-def compiler() -> str | None:
+def compiler() -> tuple[str, ...] | None:
     """The C++ compiler: $CXX, or the first of c++, g++, clang++ on the path. `CRU_NATIVE=0` says: none."""
     if os.environ.get("CRU_NATIVE", "1") == "0":
         return None
-    candidates = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
-    return next((path for name in candidates if name and (path := shutil.which(shlex.split(name)[0]))), None)
+    candidates = [shlex.split(os.environ.get("CXX", "")), ["c++"], ["g++"], ["clang++"]]
+    return next((tuple(words) for words in candidates if words and shutil.which(words[0])), None)
 
 
 def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
@@ -63,11 +67,11 @@ def _load(real: str, half: int) -> ctypes.CDLL | None:
     return native
 
 
-def _built(command: str, real: str, half: int) -> Path:
+def _built(command: tuple[str, ...], real: str, half: int) -> Path:
     """Path of the shared library, compiled for this very processor if it is not in the cache yet."""
     here = Path(__file__).parent
     native = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
-    flags = (*_FLAGS, *native, f"-DREAL={real}", f"-DHALF={half}")
+    flags = (*_FLAGS, *native, f"-DREAL={real}", f"-DHALF={half}", *_constants(real))
     key = hashlib.sha256(repr((command, flags, _processor())).encode())
     for name in _SOURCES:
         key.update((here / name).read_bytes())
@@ -77,10 +81,18 @@ def _built(command: str, real: str, half: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             fresh = Path(scratch) / path.name
-            call = [command, *flags, str(here / "filter.cpp"), "-o", str(fresh)]
+            call = [*command, *flags, str(here / "filter.cpp"), "-o", str(fresh)]
             subprocess.run(call, check=True, capture_output=True, timeout=300)
             fresh.replace(path)
     return path
+
+
+def _constants(real: str) -> list[str]:
+    """The numbers that the kernel shares with `cru.functional`."""
+    dtype = next(dtype for dtype, (name, _) in _REAL.items() if name == real)
+    shared = {f"{name.upper()}_BOUND": value for name, value in bounds(dtype)._asdict().items()}
+    shared |= {"MIN_VARIANCE": MIN_VARIANCE, "MAX_DOUBLINGS": MAX_DOUBLINGS}
+    return [f"-DCRU_{name}={value!r}" for name, value in shared.items()]
 
 
 def _processor() -> str:

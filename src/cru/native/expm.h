@@ -6,7 +6,7 @@
 #pragma once
 #include "matrix.h"
 
-constexpr int MAX_ORDER = 24, MAX_POINTS = 16, MAX_DOUBLINGS = 40;
+constexpr int MAX_ORDER = 24, MAX_POINTS = 16;
 constexpr real LONGEST_STEP = SINGLE ? real(2.5) : real(1.5);  // ‖A h‖ that one Taylor series may cover
 constexpr double TOLERANCE = SINGLE ? 2e-7 : 1e-15;
 
@@ -88,9 +88,11 @@ struct Expm {
     } else {
       plan = plan_step(size);
     }
+    // Beyond the last doubling the bounds hold in any case.
+    const real shrink = plan.doublings < MAX_DOUBLINGS ? plan.shrink : std::min(plan.shrink, LONGEST_STEP / size);
     real factor = 1;
     for (int k = 1; k <= ready && plan.doublings > 0; ++k) {
-      factor *= plan.shrink;
+      factor *= shrink;
       each_row(D, [&](int j) {
         for (int v = 0; v < NV; ++v) s.term[k][j].v[v] *= factor;
       });

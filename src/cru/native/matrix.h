@@ -2,18 +2,16 @@
 //
 // A state of size M = 2 D is laid out in W = 2 P lanes: the upper part in lanes 0 … D-1, the lower in lanes P … P+D-1,
 // P being D rounded up to whole vectors. Padding lanes are zero and stay zero. Matrices are W × W with the same padding.
-// REAL (float or double) and HALF (vectors in half a row) are set when this is compiled.
+// Set when this is compiled: REAL (float or double), HALF (vectors in half a row), and the numbers shared with Python.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 using real = REAL;
 constexpr bool SINGLE = sizeof(real) == 4;
 typedef real vec __attribute__((vector_size(32)));
-typedef std::conditional_t<SINGLE, int32_t, int64_t> flag;
 constexpr int LANES = 32 / sizeof(real);
 constexpr int NV = 2 * HALF;
 constexpr int P = HALF * LANES;
@@ -32,12 +30,9 @@ struct Matrix {
   void zero() { std::memset(static_cast<void*>(this), 0, sizeof(Matrix)); }
 };
 
-// The numbers that bound a belief, as in cru/functional/belief.py.
-constexpr real MEAN_BOUND = SINGLE ? real(1e18) : real(1e150);
-constexpr real VARIANCE_BOUND = SINGLE ? real(1e15) : real(1e130);
-constexpr real TRANSITION_BOUND = SINGLE ? real(1e8) : real(1e70);
-constexpr real GRADIENT_BOUND = SINGLE ? real(1e15) : real(1e100);
-constexpr real MIN_VARIANCE = real(1e-12);
+constexpr real MEAN_BOUND = CRU_MEAN_BOUND, VARIANCE_BOUND = CRU_VARIANCE_BOUND, TRANSITION_BOUND = CRU_TRANSITION_BOUND,
+               GRADIENT_BOUND = CRU_GRADIENT_BOUND, MIN_VARIANCE = CRU_MIN_VARIANCE;
+constexpr int MAX_DOUBLINGS = CRU_MAX_DOUBLINGS;
 constexpr real EPSILON = SINGLE ? real(1.1920929e-07) : real(2.220446049250313e-16);
 
 inline vec splat(real x) { return x - vec{}; }

@@ -1,9 +1,7 @@
 """The compiled filter as PyTorch operators: opaque to `torch.compile`, with a gradient, threaded over the batch."""
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -14,6 +12,7 @@ from cru.functional.belief import Belief
 from cru.functional.expm import lobatto
 from cru.functional.transition import DiscreteTransition, EigenTransition, ExpmTransition, Transition
 from cru.native.build import library
+from cru.native.call import check_alike, pointers, threaded
 
 _KINDS: dict[type, int] = {ExpmTransition: 0, EigenTransition: 1, DiscreteTransition: 2}
 _MAX_POINTS = 16
@@ -58,6 +57,10 @@ def filter_sequence(
         vectors,
         transition.noise,
     )
+    batch, time, obs = y.shape
+    check_alike(y, {"y_var": (y_var, y.shape), "delta": (delta, (batch, time)), "basis": (basis, None)})
+    check_alike(y, {"mean": (start.mean, (batch, 2 * obs)), "noise": (transition.noise, (2 * obs,))})
+    check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
     outputs = _filter(_KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
@@ -87,8 +90,8 @@ def _filter(
     inputs = [y, y_var, mask, delta, moves, mean, upper, lower, side, weight, bias, basis, vectors, noise]
     outputs = _outputs(y, mean)
     call = _native(y).cru_filter
-    sizes, pointers, results = _sizes(y, weight), _pointers([*inputs, _rules()]), _pointers(outputs)
-    _threaded(y.shape[0], lambda first, last: call(kind, sizes, pointers, results, first, last))
+    sizes, given, results = _sizes(y, weight), pointers([*inputs, _rules()]), pointers(outputs)
+    threaded(y.shape[0], lambda first, last: call(kind, sizes, given, results, first, last))
     return cast(_Eight, tuple(outputs))
 
 
@@ -111,15 +114,15 @@ def _filter_backward(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> _E
     y, mean, weight = inputs[0], inputs[5], inputs[9]
     grads = _gradients(inputs)
     call = _native(y).cru_filter_backward
-    sizes, pointers = _sizes(y, weight), _pointers([*inputs, _rules()])
-    kept = _pointers(saved)
+    sizes, given = _sizes(y, weight), pointers([*inputs, _rules()])
+    kept = pointers(saved)
 
     def work(first: int, last: int) -> list[Tensor]:
         own = [*grads[:6], *(torch.zeros_like(grad) for grad in grads[6:])]
-        call(kind, sizes, pointers, kept, _pointers(own), first, last)
+        call(kind, sizes, given, kept, pointers(own), first, last)
         return own[6:]
 
-    parts = _threaded(mean.shape[0], work)
+    parts = threaded(mean.shape[0], work)
     return cast(_Eleven, (*grads[:6], *(sum(part[1:], part[0]) for part in zip(*parts, strict=True))))
 
 
@@ -162,10 +165,6 @@ def _sizes(y: Tensor, weight: Tensor) -> "ctypes.Array[ctypes.c_int64]":
     return (ctypes.c_int64 * 5)(*y.shape, *weight.shape)
 
 
-def _pointers(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-
-
 @cache
 def _rules() -> Tensor:
     """Gauss-Lobatto rules for 3 to 16 points, as the kernel reads them: [points][nodes, weights][index]."""
@@ -173,17 +172,3 @@ def _rules() -> Tensor:
     for points in range(3, _MAX_POINTS + 1):
         table[points, :, :points] = torch.tensor(lobatto(points), dtype=torch.float64)
     return table
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="cru")
-
-
-def _threaded(batch: int, work: Any) -> list[Any]:
-    """Run ``work(first, last)`` on consecutive parts of the batch, one a thread (ctypes releases the GIL)."""
-    threads = min(torch.get_num_threads(), batch)
-    if threads <= 1:
-        return [work(0, batch)]
-    edges = [batch * i // threads for i in range(threads + 1)]
-    return list(_pool(threads).map(lambda part: work(*part), pairwise(edges)))

@@ -1,5 +1,4 @@
-"""Pendulum images: a thick line on a canvas, made small with a Lanczos filter, exactly as Pillow draws
-them."""
+"""Pendulum images: a thick line on a canvas, made small with a Lanczos filter, exactly as Pillow draws them."""
 
 import numpy as np
 from jaxtyping import Float64, UInt8
@@ -33,8 +32,8 @@ def _draw(x: int, y: int) -> UInt8[np.ndarray, "24 24"]:
 def sine(x: Float64[np.ndarray, " n"], out: Float64[np.ndarray, " n"] | None = None) -> Float64[np.ndarray, " n"]:
     """sin x to 1e-15 by its Taylor series on [-π/2, π/2].
 
-    numpy's own sine differs in the last bit from processor to processor, and a pendulum near the top
-    multiplies that difference a hundred billion times within a sequence.
+    numpy's own sine differs in the last bit from processor to processor, and a pendulum near the top multiplies that
+    difference a hundred billion times within a sequence.
     """
     half_turns = np.rint(x / np.pi)
     reduced = x - half_turns * np.pi

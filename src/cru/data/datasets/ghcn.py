@@ -1,7 +1,7 @@
 """NOAA's GHCN-Daily fixed-width lines: one line holds one month of one element at one station.
 
-Columns: station 1-11, year 12-15, month 16-17, element 18-21, then for each of 31 days a value (5) and three
-flags (measurement, quality, source; 1 each). -9999 is missing; any quality flag drops the value.
+Columns: station 1-11, year 12-15, month 16-17, element 18-21, then for each of 31 days a value (5) and three flags
+(measurement, quality, source; 1 each). -9999 is missing; any quality flag drops the value.
 """
 
 import gzip

@@ -1,7 +1,7 @@
 """The pendulum of Becker et al. 2019: simulated, drawn as 24 x 24 images, and sampled at irregular times.
 
-Everything that enters an image or a target is computed with additions and multiplications alone (no vendor's
-sine), so that a seed gives the same data on every machine.
+Everything that enters an image or a target is computed with additions and multiplications alone (no vendor's sine), so
+that a seed gives the same data on every machine.
 """
 
 from collections.abc import Callable
@@ -46,8 +46,7 @@ def load(
     seed: int = 0,
     progress: bool = False,
 ) -> Splits:
-    """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the
-    cache.
+    """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the cache.
 
     There are no raw files: ``data_dir`` is not looked at.
     """
@@ -60,8 +59,8 @@ def load(
 def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:
     """``count`` sequences of 50 frames. Times are frame numbers out of 0 ... 99.
 
-    Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the
-    image counts (1 is a clean image, 0 is nothing but noise).
+    Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the image
+    counts (1 is a clean image, 0 is nothing but noise).
     """
     from tqdm import tqdm
 
@@ -125,8 +124,7 @@ def simulate(
 
 
 def noise_factors(count: int, rng: np.random.Generator) -> Float32[np.ndarray, "count frame"]:
-    """How much of each image is left: a clipped random walk, cut off and stretched at thresholds of each
-    sequence's own."""
+    """How much of each image is left: a clipped random walk, cut off and stretched at two thresholds a sequence."""
     walk = np.empty((count, FRAMES))
     walk[:, 0] = rng.random(count)
     steps = rng.uniform(-0.2, 0.2, (count, FRAMES))

@@ -46,12 +46,11 @@ def load(
     published: bool = False,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by patient, each feature to [0, 1] for each set. Times are hours since
-    admission.
+    """The paper's sets: 60/20/20 by patient, each feature to [0, 1] for each set.
 
-    ``scaling="train"`` takes minima and maxima from the training set alone, None leaves clinical units.
-    ``published`` does as the published runs did: a weight of -1 counts as a measurement, and minima are at
-    most 0.
+    Times are hours since admission. ``scaling="train"`` takes minima and maxima from the training set alone, None
+    leaves clinical units. ``published`` does as the published runs did: a weight of -1 counts as a measurement, and
+    minima are at most 0.
     """
     sets = split(prepare(data_dir=data_dir, cache=cache, published=published, progress=progress), seed=seed)
     return sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max", through_zero=published)
@@ -75,15 +74,14 @@ def prepare(
         return parse(paths[:2], paths[2:], published=published), _key(paths)
 
     name = "physionet-published.npz" if published else "physionet.npz"
-    return cached(cache_dir(cache) / name, _key(sources) if sources else None, build)
+    return cached(cache_dir(cache) / name, _key(sources), build)
 
 
 def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool = False) -> SeriesSet:
     """Read archives of records and tables of outcomes.
 
-    Times are rounded to 0.1 h; several values of one variable in such a slot are averaged. A weight of -1 is
-    missing, unless ``published``; its slot stays, so that a patient with nothing measured has one empty time
-    point.
+    Times are rounded to 0.1 h; several values of one variable in such a slot are averaged. A weight of -1 is missing,
+    unless ``published``; its slot stays, so that a patient with nothing measured has one empty time point.
     """
     records = [record for archive in archives for record in _records(archive)]
     if not records:
@@ -138,8 +136,7 @@ def _records(archive: Path) -> list[_Record]:
 
 
 def _table(records: Sequence[_Record]) -> pl.DataFrame:
-    """All lines of all records: slot of 0.1 h, parameter, value. A bad line is found by reading record by
-    record."""
+    """All lines of all records: slot of 0.1 h, parameter, value. A bad line is found by reading record by record."""
     try:
         table = _read_lines(b"".join(record.body for record in records))
         if len(table) == sum(record.lines for record in records):
@@ -193,7 +190,9 @@ def _outcomes(paths: Sequence[Path], ids: Sequence[str]) -> dict[str, np.ndarray
 
 
 def _key(paths: Sequence[Path]) -> dict[str, Any]:
-    return {"dataset": "physionet", "version": _VERSION, "raw": raw.fingerprint(paths)}
+    """What a prepared file was made from; without raw files, any that this version made will do."""
+    made_from = {"raw": raw.fingerprint(paths)} if paths else {}
+    return {"dataset": "physionet", "version": _VERSION} | made_from
 
 
 def _find(folder: Path) -> list[Path]:

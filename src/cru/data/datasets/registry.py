@@ -13,8 +13,7 @@ from cru.data.splits import Splits
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A dataset of the paper: where it comes from, how it is loaded, and by what the paper multiplies its
-    times for the CRU."""
+    """A dataset of the paper: its source, how it is loaded, and by what the paper multiplies its times for the CRU."""
 
     name: str
     about: str
@@ -83,9 +82,9 @@ def load(
 ) -> Splits:
     """Training, validation and test sets of a dataset, prepared as in the paper.
 
-    Raw files are looked for in ``data_dir``, else in the folder named by ``CRU_DATA_DIR``, else downloaded.
-    What is prepared is kept in ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further
-    options are those of the dataset's own ``load``.
+    Raw files are looked for in ``data_dir``, else in the folder named by ``CRU_DATA_DIR``, else downloaded. What is
+    prepared is kept in ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further options are those
+    of the dataset's own ``load``.
 
     >>> train, validation, test = load("ushcn", data_dir="raw")
     """

@@ -1,5 +1,6 @@
 """USHCN: daily weather at US stations, 1990 to 1993, from NOAA's GHCN-Daily (HCN subset)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,12 +35,11 @@ def load(
     removed: float = 0.2,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by station, outliers dropped, [0, 1] per feature and set, half of the days,
-    20 % removed.
+    """The paper's sets: 60/20/20 by station, cleaned, [0, 1] per feature and set, half of the days, 20 % removed.
 
-    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone,
-    None leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for
-    the partial-observability study, which does its own sampling.
+    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone, None
+    leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for the
+    partial-observability study, which does its own sampling.
     """
     sets = split(prepare(data_dir=data_dir, cache=cache, progress=progress), seed=seed).map(drop_outliers)
     sets = sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max")
@@ -55,7 +55,7 @@ def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress
         paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
         return clean(read(paths)), _key(paths)
 
-    return cached(cache_dir(cache) / "ushcn.npz", _key(sources) if sources else None, build)
+    return cached(cache_dir(cache) / "ushcn.npz", _key(sources), build)
 
 
 def read(paths: list[Path]) -> ghcn.Grid:
@@ -91,8 +91,7 @@ def clean(grid: ghcn.Grid) -> SeriesSet:
 
 
 def drop_outliers(series: SeriesSet) -> SeriesSet:
-    """Without the values that lie more than four standard deviations from the mean of their feature over all
-    series."""
+    """Without the values that lie more than four standard deviations from the mean of their feature over all series."""
     standard = Scaler.fit(series.values, series.mask)
     return hide(series, np.abs(standard.transform(series.values)) > 4)
 
@@ -108,8 +107,10 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
     return hide(days, rng.random(days.values.shape) < removed)
 
 
-def _key(paths: list[Path]) -> dict[str, Any]:
-    return {"dataset": "ushcn", "version": _VERSION, "raw": raw.fingerprint(paths)}
+def _key(paths: Sequence[Path]) -> dict[str, Any]:
+    """What a prepared file was made from; without raw files, any that this version made will do."""
+    made_from = {"raw": raw.fingerprint(paths)} if paths else {}
+    return {"dataset": "ushcn", "version": _VERSION} | made_from
 
 
 def _find(folder: Path) -> list[Path]:

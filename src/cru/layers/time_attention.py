@@ -1,0 +1,108 @@
+"""Multi-time attention: a series of any times, read at any other times (Shukla and Marlin 2021)."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from cru.layers.checks import require
+
+_LOWEST = -60.0  # e^-60 of the largest weight: next to nothing, and far from where float32 ends
+
+
+class TimeEmbedding(nn.Module):
+    """φ(t) = (ω_0 t + α_0, sin(ω_1 t + α_1), ..., sin(ω_d t + α_d)), every ω and α trained.
+
+    >>> TimeEmbedding(16)(torch.rand(2, 5)).shape
+    torch.Size([2, 5, 16])
+    """
+
+    def __init__(
+        self, size: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        device = torch.device(device) if device is not None else None
+        self.angles = nn.Linear(1, size, device=device, dtype=dtype)
+
+    def forward(self, times: Float[Tensor, "*n time"]) -> Float[Tensor, "*n time embedding"]:
+        """A linear term, then sines."""
+        angles = self.angles(times[..., None])
+        return torch.cat([angles[..., :1], angles[..., 1:].sin()], -1)
+
+
+class TimeAttention(nn.Module):
+    """Read (batch, time, feature) at other times, by similarity of the times alone.
+
+    For every head, with queries W φ(t) and keys V φ(t_i), a feature's reading is a weighted mean of its own
+    observations, Σ_i κ_i x_i with κ = softmax_i(W φ(t) · V φ(t_i) / √d) over the i at which *it* is observed. A linear
+    map mixes all features of all heads. A feature that is never observed reads 0.
+
+    Because all features share the scores, nothing of the size batch × query × time × feature is made: the weighted sum
+    of values and the sum of weights are two matrix products.
+
+    Args:
+        input_size: features of a value.
+        output_size: features of a reading.
+        embedding: size of the time embeddings, a multiple of ``num_heads``.
+        num_heads: how many sets of weights.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        embedding: int = 128,
+        num_heads: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        require(
+            num_heads >= 1 and embedding % num_heads == 0,
+            f"`embedding` must be a multiple of `num_heads`, got {embedding} and {num_heads}.",
+        )
+        device = torch.device(device) if device is not None else None
+        self.num_heads = num_heads
+        self.query = nn.Linear(embedding, embedding, device=device, dtype=dtype)
+        self.key = nn.Linear(embedding, embedding, device=device, dtype=dtype)
+        self.output = nn.Linear(input_size * num_heads, output_size, device=device, dtype=dtype)
+
+    def scores(
+        self, query: Float[Tensor, "#batch query embedding"], key: Float[Tensor, "#batch time embedding"]
+    ) -> Float[Tensor, "batch head query time"]:
+        """W φ(t) · V φ(t_i) / √d for each head."""
+
+        def heads(x: Tensor) -> Tensor:
+            return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
+
+        q, k = heads(self.query(query)), heads(self.key(key))
+        scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5
+        return scores
+
+    def read(
+        self,
+        scores: Float[Tensor, "batch head query time"],
+        values: Float[Tensor, "batch time feature"],
+        mask: Bool[Tensor, "batch time feature"] | None = None,
+    ) -> Float[Tensor, "batch head query feature"]:
+        """Softmax-weighted means of ``values``, each feature over the times at which ``mask`` has it."""
+        if mask is None:
+            return scores.softmax(-1) @ values[:, None]
+        some = mask.any(-1)[:, None, None]
+        largest = scores.masked_fill(~some, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0).detach()
+        weights = (scores - largest).clamp(_LOWEST, 0.0).exp()
+        seen = mask.to(values.dtype)[:, None]
+        total = weights @ seen
+        return (weights @ (values[:, None] * seen)) / torch.where(total > 0, total, 1.0)
+
+    def forward(
+        self,
+        query: Float[Tensor, "#batch query embedding"],
+        key: Float[Tensor, "#batch time embedding"],
+        values: Float[Tensor, "batch time feature"],
+        mask: Bool[Tensor, "batch time feature"] | None = None,
+    ) -> Float[Tensor, "batch query output"]:
+        """``values`` at embedded times ``key``, read at embedded times ``query``; True in ``mask`` = observed."""
+        read = self.read(self.scores(query, key), values, mask)
+        mixed: Tensor = self.output(read.transpose(1, 2).flatten(2))
+        return mixed

@@ -1,0 +1,57 @@
+"""GRU-D as a model (Che et al. 2018): time scaled to [0, 1], missing inputs decay to the means of the training set."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from cru.layers.gru_d import GRUD
+from cru.layers.ode_rnn import GRUUpdate
+from cru.models.base import Batch, Prediction, Spec
+from cru.models.parts import BaselineConfig, BaselineModel, state_output, unit_times
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUDConfig(BaselineConfig):
+    """A state of M, with gates of 100 hidden units. The paper trained it at 0.01, times 0.999 an epoch."""
+
+    units: int = 100
+
+
+class GRUDModel(BaselineModel):
+    """Trainable decay of inputs, toward their empirical means, and of the state; mean and variance from two decoders.
+
+    `prepare` finds the means. On pictures, for which the paper has no result, it reads latent observations, which have
+    no mean before training: they decay toward 0.
+    """
+
+    Config: ClassVar[type] = GRUDConfig
+    config: GRUDConfig
+
+    def __init__(self, spec: Spec, config: GRUDConfig) -> None:
+        super().__init__(spec, config)
+        state = config.state_size(spec)
+        cell = GRUUpdate(2 * self.latent_size, state, config.units)
+        self.layer = GRUD(self.latent_size, state, cell=cell)
+        self.output = state_output(spec, config, config.units)
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """The mean of each feature over all that is observed; 0 for one that never is."""
+        if not isinstance(self.encoder, nn.Flatten):
+            return
+        total = torch.zeros(self.latent_size, dtype=torch.float64)
+        count = torch.zeros(self.latent_size, dtype=torch.float64)
+        for batch in batches:
+            mask = batch.mask.expand_as(batch.values).flatten(2)
+            total += torch.where(mask, batch.values.flatten(2), 0.0).sum((0, 1), dtype=torch.float64).cpu()
+            count += mask.sum((0, 1)).cpu()
+        self.layer.mean.copy_(total / count.clamp(min=1))
+
+    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+        """One step for each time point, then decode every state."""
+        x, mask = self.observations(batch)
+        states = self.layer(x, mask, unit_times(batch, self.spec))
+        mean, var = self.output(states, valid=batch.valid)
+        return Prediction(mean, var, {"states": states} if intermediates else {})

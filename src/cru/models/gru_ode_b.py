@@ -1,0 +1,108 @@
+"""GRU-ODE-Bayes as a model (De Brouwer et al. 2019): unscaled times, raw inputs, and a loss in two parts."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from cru.functional import gaps
+from cru.functional.likelihood import mean_over_times
+from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
+from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
+from cru.layers.ode import ODE, OPEN_SOLVERS, settling, steady
+from cru.models.base import Batch, Prediction, Spec
+from cru.models.parts import BaselineModel, SolverConfig, state_output
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUODEBConfig(SolverConfig):
+    """The authors' sizes for USHCN. Trained at 0.001 with a weight decay of 1e-4."""
+
+    hidden_size: int | None = 50
+    solver: str = "midpoint"  # this and euler run on a clock that is stable over any gap; others are not
+    steps: int = 2
+    obs_units: int = 25  # f_obs: what the state says of the inputs
+    prep_units: int = 10  # f_prep, for each feature
+    dropout: float = 0.2  # in f_obs
+    mixing: float = 1e-4  # weight of the second part of the loss
+    noise: float = 0.01  # standard deviation of an observation, in that part
+    targets_are_inputs: bool | None = None  # None: where they have the same shape
+
+
+class GRUODEBModel(BaselineModel):
+    """A GRU in continuous time with a Bayesian update.
+
+    Where the targets are the inputs, as in interpolation and extrapolation, f_obs of the state after the update is the
+    prediction, and the loss is the likelihood of every target *before* the update at its time, plus ``mixing`` times
+    the divergence, after it, from the Bayesian combination of prediction and observation. Pictures enter and leave as
+    raw pixels.
+
+    Where they are not, or with an ``encoder``, the state is decoded, on pictures it reads latent observations, and the
+    likelihood of the targets is added to the two parts.
+    """
+
+    Config: ClassVar[type] = GRUODEBConfig
+    config: GRUODEBConfig
+
+    def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
+        same = spec.target_shape == spec.input_shape
+        own = config.encoder is None and (same if config.targets_are_inputs is None else config.targets_are_inputs)
+        super().__init__(spec, config, raw=own)
+        self.own, state, size = own, config.state_size(spec), self.latent_size
+        bernoulli = own and spec.likelihood == "bernoulli"
+        self.observation: ObservationModel = (
+            BernoulliObservation(size) if bernoulli else GaussianObservation(size, config.noise)
+        )
+        f_obs = nn.Sequential(
+            nn.Linear(state, config.obs_units),
+            nn.ReLU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.obs_units, size * self.observation.parameters_per_input),
+        )
+        clock = settling if config.solver in OPEN_SOLVERS else steady
+        ode = ODE(GRUODEField(state), clock=clock, **config.solving)  # type: ignore[arg-type]
+        self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units)
+        self.output = None if own else state_output(spec, config, config.obs_units)
+
+    def run(self, batch: Batch) -> tuple[Tensor, Tensor, BayesStates]:
+        """What is observed, where, and all states and predictions of it."""
+        x, mask = self.observations(batch)
+        self.layer.ode.evaluations = 0
+        return x, mask, self.layer(x, mask, gaps(batch.times, None, 1.0, x.dtype))
+
+    def predict(self, states: BayesStates, batch: Batch) -> Prediction:
+        """What the states after each update say of the targets."""
+        if self.output is not None:
+            return Prediction(*self.output(states.posterior, valid=batch.valid))
+        mean, var = (part.reshape(batch.targets.shape) for part in self.observation.moments(states.updated))
+        return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
+
+    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+        """Move, update, and read every state after its update."""
+        _, _, states = self.run(batch)
+        more = {"prior": states.prior, "posterior": states.posterior, "evaluations": self.layer.ode.evaluations}
+        return self.predict(states, batch)._replace(intermediates=more if intermediates else {})
+
+    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+        """The two parts, and the likelihood of the targets where they are not the inputs."""
+        x, mask, states = self.run(batch)
+        x = x.detach()  # an encoder is not trained to be predictable
+        second = _summed(self.observation.surprise(x, states.predicted, states.updated), mask)
+        if self.own:
+            targets, counted = (
+                batch.targets.to(x.dtype).flatten(2),
+                batch.target_mask.expand_as(batch.targets).flatten(2),
+            )
+            first = _summed(self.observation.nll(targets, states.predicted), counted)
+            return mean_over_times(first + self.config.mixing * second, counted)
+        first = _summed(self.observation.nll(x, states.predicted), mask)
+        parts = mean_over_times(first + self.config.mixing * second, mask)
+        return parts + self.nll(self.predict(states, batch), batch)
+
+
+def _summed(
+    entries: Float[Tensor, "batch time feature"], mask: Bool[Tensor, "batch time feature"]
+) -> Float[Tensor, "batch time"]:
+    return torch.where(mask, entries, 0.0).sum(-1)

@@ -1,0 +1,107 @@
+"""mTAND as a model (Shukla and Marlin 2021): attention over time, onto reference points and back."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cru.layers.time_attention import TimeAttention, TimeEmbedding
+from cru.models.base import Batch, Prediction, Spec
+from cru.models.networks import default_state_size
+from cru.models.output import Output
+from cru.models.parts import unit_times
+from cru.models.variational import Code, VariationalConfig, VariationalModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class MTANDConfig(VariationalConfig):
+    """The authors' sizes for PhysioNet, with the 10 hidden units of appendix D. Trained at 0.001."""
+
+    hidden_size: int | None = None  # M, of the code at each reference point; None: 30 for pictures, 20 otherwise
+    units: int = 10  # of the GRUs of encoder and decoder, in each direction
+    dense_units: int = 50  # of the networks before the code and at the output
+    reference_points: int = 64
+    embedding: int = 128  # of time
+    num_heads: int = 1
+    full: bool | None = None  # the autoencoder, or the encoder alone; None: full where the targets are like the inputs
+    variance_map: str = "softplus"
+
+
+class MTANDModel(VariationalModel):
+    """Time attention reads the series at 64 reference points, a GRU in both directions runs over them, and time
+    attention reads that at the times of the batch.
+
+    Full puts a Gaussian code of M at each reference point between two such GRUs, and is trained as a variational
+    autoencoder. Enc has no code: its "code" is what the GRU says, and its loss the likelihood alone. Pictures enter and
+    leave as raw pixels.
+    """
+
+    Config: ClassVar[type] = MTANDConfig
+    config: MTANDConfig
+    reference: Tensor
+
+    def __init__(self, spec: Spec, config: MTANDConfig) -> None:
+        super().__init__(spec, config)
+        self.full = spec.target_shape == spec.input_shape if config.full is None else config.full
+        size, both = config.hidden_size or default_state_size(spec), 2 * config.units
+        self.register_buffer("reference", torch.linspace(0, 1, config.reference_points), persistent=False)
+
+        self.embed_input = TimeEmbedding(config.embedding)
+        attention = partial(TimeAttention, embedding=config.embedding, num_heads=config.num_heads)
+        self.read_input = attention(2 * spec.input_size, config.units)
+        self.encoder = nn.GRU(config.units, config.units, bidirectional=True, batch_first=True)
+
+        if self.full:
+            self.to_code = _dense(both, config.dense_units, 2 * size)
+            self.decoder = nn.GRU(size, config.units, bidirectional=True, batch_first=True)
+        self.embed_output = TimeEmbedding(config.embedding)
+        self.read_output = attention(both, both)
+        mean, variance = (_dense(both, config.dense_units, spec.target_size) for _ in range(2))
+        self.output = Output(spec, mean, variance, config.variance_map)
+
+    def summarise(self, batch: Batch) -> Float[Tensor, "batch reference units"]:
+        """The series at the reference points."""
+        x = self.inputs(batch).flatten(2)
+        mask = batch.mask.expand_as(batch.values).flatten(2)
+        times = self.embed_input(unit_times(batch, self.spec).to(x.dtype))
+        read = self.read_input(
+            self.embed_input(self.reference)[None],
+            times,
+            torch.cat([x, mask.to(x.dtype)], -1),
+            torch.cat([mask, mask], -1),
+        )
+        states: Tensor = self.encoder(read)[0]
+        return states
+
+    def encode(self, batch: Batch) -> Code:
+        """q(z) at the reference points."""
+        return Code.split(self.to_code(self.summarise(batch)))
+
+    def decode(self, code: Tensor, batch: Batch) -> Prediction:
+        """Run over the reference points, then read at the times of ``batch``."""
+        return self.read(self.decoder(code)[0], batch)
+
+    def read(self, states: Float[Tensor, "batch reference units"], batch: Batch) -> Prediction:
+        """From the reference points to the times of ``batch``."""
+        times = self.embed_output(unit_times(batch, self.spec).to(states.dtype))
+        found = self.read_output(times, self.embed_output(self.reference)[None], states)
+        return Prediction(*self.output(found, valid=batch.valid))
+
+    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+        """Full decodes the mean of the code; Enc has none."""
+        if self.full:
+            return super().forward(batch, intermediates=intermediates)
+        return self.read(self.summarise(batch), batch)
+
+    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+        """The lower bound of Full, the likelihood of Enc."""
+        if self.full:
+            return super().loss(batch, progress=progress)
+        return self.nll(self(batch), batch)
+
+
+def _dense(inputs: int, units: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, units), nn.ReLU(), nn.Linear(units, outputs))

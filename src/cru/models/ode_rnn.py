@@ -1,0 +1,43 @@
+"""ODE-RNN as a model (Rubanova et al. 2019): time scaled to [0, 1]."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from cru.layers.ode import ODE, tanh_field
+from cru.layers.ode_rnn import ODERNN, GRUUpdate
+from cru.models.base import Batch, Prediction, Spec
+from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
+
+
+@dataclass(frozen=True, kw_only=True)
+class ODERNNConfig(SolverConfig):
+    """100 hidden units in the ODE function, the gates and the decoder. The paper trained it at 0.01, times 0.999 an
+    epoch."""
+
+    units: int = 100
+    layers: int = 3  # of the ODE function
+
+
+class ODERNNModel(BaselineModel):
+    """The state follows an ODE over each gap and a GRU at each observation; mean and variance from two decoders."""
+
+    Config: ClassVar[type] = ODERNNConfig
+    config: ODERNNConfig
+
+    def __init__(self, spec: Spec, config: ODERNNConfig) -> None:
+        super().__init__(spec, config)
+        state = config.state_size(spec)
+        ode = ODE(tanh_field(state, config.units, config.layers), **config.solving)  # type: ignore[arg-type]
+        self.layer = ODERNN(ode, GRUUpdate(2 * self.latent_size, state, config.units), state)
+        self.output = state_output(spec, config, config.units)
+
+    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+        """Move, update, and decode every state."""
+        x, mask = self.observations(batch)
+        self.layer.ode.evaluations = 0
+        states = self.layer(torch.cat([x, mask.to(x.dtype)], -1), unit_gaps(batch, self.spec, x.dtype), batch.observed)
+        mean, var = self.output(states, valid=batch.valid)
+        more = {"states": states, "evaluations": self.layer.ode.evaluations}
+        return Prediction(mean, var, more if intermediates else {})

@@ -1,0 +1,93 @@
+"""What the baselines share: time scaled to [0, 1], what their cells read, and how their states are decoded."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from cru.functional import gaps
+from cru.layers.decoders import tanh_decoder
+from cru.layers.encoders import encode_observed, features_of
+from cru.models.base import Batch, Model, Spec
+from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
+from cru.models.output import Output
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineConfig:
+    """What the recurrent and ODE baselines have in common."""
+
+    hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
+    variance_map: str = "softplus"  # variance of the output
+    encoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else nothing
+    decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else one layer
+    variance_decoder: nn.Module | None = field(default=None, repr=False)
+
+    def state_size(self, spec: Spec) -> int:
+        """M."""
+        return self.hidden_size or default_state_size(spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverConfig(BaselineConfig):
+    """And those of them that solve a differential equation."""
+
+    solver: str = "midpoint"  # of torchdiffeq: see cru.layers.ode
+    steps: int = 1  # per gap, for a fixed-step solver
+    rtol: float = 1e-3  # for an adaptive one
+    atol: float = 1e-4
+
+    @property
+    def solving(self) -> dict[str, str | int | float]:
+        """The options of `cru.layers.ode.ODE`."""
+        return {"solver": self.solver, "steps": self.steps, "rtol": self.rtol, "atol": self.atol}
+
+
+class BaselineModel(Model):
+    """A model whose cell reads the features and which of them are there; on pictures, a latent observation.
+
+    With ``raw``, pictures are read pixel by pixel, too.
+    """
+
+    config: BaselineConfig
+
+    def __init__(self, spec: Spec, config: BaselineConfig, *, raw: bool = False) -> None:
+        super().__init__(spec, config)
+        self.encoder = config.encoder or (nn.Flatten() if raw else latent_encoder(spec))
+        self.latent_size = features_of(self.encoder, spec.input_shape)
+
+    def observations(
+        self, batch: Batch
+    ) -> tuple[Float[Tensor, "batch time latent"], Bool[Tensor, "batch time latent"]]:
+        """What the cell sees of each time point, and which entries of it are observed."""
+        observed = batch.observed
+        x = encode_observed(self.encoder, self.inputs(batch), observed)
+        if isinstance(self.encoder, nn.Flatten):
+            return x, batch.mask.expand_as(batch.values).flatten(2)
+        return x, observed[..., None].expand_as(x)
+
+
+def state_output(spec: Spec, config: BaselineConfig, units: int) -> Output:
+    """Decode a state: as the CRU does on pictures; else the mean with a layer of ``units``, the variance linearly."""
+    size = config.state_size(spec)
+    pictures = spec.is_image
+    mean = make_decoder(spec, size) if pictures else tanh_decoder(size, spec.target_size, units)
+    variance = make_variance_decoder(spec, size) if pictures else nn.Linear(size, spec.target_size)
+    return Output(spec, config.decoder or mean, config.variance_decoder or variance, config.variance_map)
+
+
+def unit_times(batch: Batch, spec: Spec) -> Float[Tensor, "batch time"]:
+    """The times, such that those of the training set lie in [0, 1]; still in the type of ``batch.times``."""
+    return (batch.times - spec.time_start) * unit_scale(spec)
+
+
+def unit_gaps(batch: Batch, spec: Spec, dtype: torch.dtype) -> Float[Tensor, "batch time"]:
+    """The gap before each time, where the whole range of the training times is 1."""
+    return gaps(batch.times, None, unit_scale(spec), dtype)
+
+
+def unit_scale(spec: Spec) -> float:
+    """What times are multiplied with."""
+    span = spec.time_end - spec.time_start
+    return 1 / span if span > 0 else 1.0

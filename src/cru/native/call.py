@@ -1,0 +1,44 @@
+"""Calling compiled code: pointers to tensors, and threads over the batch."""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_alike(like: Tensor, tensors: Mapping[str, tuple[Tensor, Sequence[int] | None]]) -> None:
+    """The last gate before raw memory: every tensor of the type and place of ``like`` and of its shape, if given."""
+    for name, (tensor, shape) in tensors.items():
+        if tensor.dtype != like.dtype or tensor.device != like.device:
+            raise ValueError(f"`{name}` must be {like.dtype} on {like.device}, got {tensor.dtype} on {tensor.device}.")
+        if shape is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"`{name}` must have the shape {tuple(shape)}, got {tuple(tensor.shape)}.")
+
+
+def pointers(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
+    """The addresses of contiguous tensors, as a C array; the tensors must be kept alive."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="cru")
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork: a child makes its own
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def threaded(batch: int, work: Any) -> list[Any]:
+    """Run ``work(first, last)`` on consecutive parts of the batch, one a thread (ctypes releases the GIL)."""
+    threads = min(torch.get_num_threads(), batch)
+    if threads <= 1:
+        return [work(0, batch)]
+    edges = [batch * i // threads for i in range(threads + 1)]
+    return list(_pool(threads).map(lambda part: work(*part), pairwise(edges)))

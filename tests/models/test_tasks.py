@@ -1,0 +1,62 @@
+"""Every model on every kind of dataset and task of `cru.data`: it takes a training step, or says why it cannot."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from cru.data import SeriesSet, extrapolation, interpolation, one_step_ahead, partial_observability, regression
+from cru.data.datasets import pendulum
+from cru.data.series import make_series
+from cru.models import MODELS, create, spec_of
+
+
+@cache
+def weather() -> SeriesSet:
+    """Three stations, two features, with a label at each time."""
+    rng = np.random.default_rng(0)
+    times = np.concatenate([np.sort(rng.uniform(0, 20, n)) for n in (9, 1, 6)])
+    values = rng.random((16, 2))
+    values[rng.random(values.shape) < 0.3] = np.nan
+    series = make_series(times, values, np.array([0, 9, 10, 16]), ids="abc", names=["rain", "snow"])
+    object.__setattr__(series, "per_time", {"label": rng.random((16, 3))})
+    return series
+
+
+@cache
+def frames(noisy: bool) -> SeriesSet:
+    return pendulum.generate(pendulum.REGRESSION if noisy else pendulum.INTERPOLATION, 2)
+
+
+TASKS = {
+    "interpolation": lambda: interpolation(weather(), hidden=0.3),
+    "interpolation of all": lambda: interpolation(weather(), hidden=0.0),
+    "extrapolation": lambda: extrapolation(weather(), fraction=0.5),
+    "one step ahead": lambda: one_step_ahead(weather()),
+    "partly observed": lambda: interpolation(partial_observability(weather()), hidden=0.0),
+    "regression": lambda: regression(weather(), target="label"),
+    "pendulum interpolation": lambda: interpolation(frames(False), hidden=0.5, keep_before=5.0),
+    "pendulum extrapolation": lambda: extrapolation(frames(False), time=50.0),
+    "pendulum regression": lambda: regression(frames(True), target="sin_cos"),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step(name: str, task: str) -> None:
+    torch.manual_seed(0)
+    series = TASKS[task]()
+    batch = series.batch(range(len(series)))
+    try:
+        model = create(name, spec_of(series))
+    except ValueError as error:
+        assert "regression" in task, error
+        assert "predicts the inputs themselves" in str(error)
+        return
+    model.prepare([batch])
+    loss = model.loss(batch)
+    assert torch.isfinite(loss)
+    if loss.requires_grad:
+        loss.backward()
+        assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
