@@ -97,7 +97,9 @@ def load_model(path: Path | str) -> Model:
     path = Path(path)
     tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
     settings = RunSettings.from_dict(header["settings"])
-    spec = {name: tuple(value) if isinstance(value, list) else value for name, value in header["spec"].items()}
+    spec: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in header["spec"].items()
+    }
     model = create(settings.model.name, Spec(**spec), **settings.model.options)
     model.to(getattr(torch, settings.training.dtype)).load_state_dict(under_prefix("model.", tensors))
     return model.eval()
