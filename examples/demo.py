@@ -25,7 +25,7 @@ from cru.training.listener import listener_for
 
 OUT = Path(os.environ.get("CRU_DEMO_DIR", "build/demo"))
 SIZES = tuple(int(size) for size in os.environ.get("CRU_DEMO_SIZES", "200,50,100").split(","))
-EPOCHS = int(os.environ.get("CRU_DEMO_EPOCHS", "25"))
+EPOCHS = int(os.environ.get("CRU_DEMO_EPOCHS", "30"))
 MODELS = {"cru": "CRU", "gru-dt": "GRU-Δt"}
 INK, BLUE, LIGHT, ORANGE, GREY = "#222222", "#0072B2", "#56B4E9", "#D55E00", "#8A8A8A"
 
@@ -34,12 +34,12 @@ def main() -> None:
     """Simulate, train, score, draw."""
     console = Console(highlight=False)
     splits = sequences()
-    console.print(
-        f"{len(splits.train)} training sequences of 50 noisy images, {EPOCHS} epochs; the paper has 2 000 and 100."
-    )
+    about = f"{len(splits.train)} training sequences of 50 noisy images, {EPOCHS} epochs; the paper has 2 000 and 100."
+    console.print(about, soft_wrap=True)
     table = Table("model", "test MSE", "test NLL", "inside the 90 % band", "parameters", "s / epoch")
     for model, title in MODELS.items():
-        changes = [f"training.epochs={EPOCHS}", "training.batch_size=10", "training.learning_rate=0.003"]
+        changes = [f"training.epochs={EPOCHS}", "training.batch_size=10", "training.learning_rate=0.005"]
+        changes.append("training.schedule=cosine")
         settings = settings_for("pendulum-regression", model, changes=changes)
         shutil.rmtree(OUT / model, ignore_errors=True)
         record = run(settings, OUT / model, splits=splits, listener=listener_for(console, f"{title:7}"))

@@ -37,9 +37,9 @@ def _findings() -> Iterator[tuple[str, str]]:
 def _device() -> str:
     import torch
 
-    if not torch.accelerator.is_available():
-        return "cpu (no accelerator found)"
-    return f"{torch.accelerator.device_count()} × {torch.accelerator.current_accelerator()}"
+    if not torch.cuda.is_available():
+        return "cpu (no CUDA device found)"
+    return ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
 
 
 def _inductor() -> str:

@@ -40,12 +40,14 @@ def run(
 
     settings = settings_for(preset, model, seed=seed, changes=change or [])
     folder = out or default_folder(settings)
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         _run(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
     except KeyboardInterrupt:
         hint = "its last epoch is kept: the same command with --resume goes on." if _started(folder) else ""
         raise KeyboardInterrupt(hint or "before its first epoch was done.") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def default_folder(settings: "RunSettings") -> Path:

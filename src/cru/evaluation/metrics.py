@@ -30,15 +30,14 @@ class Scores:
 
     scored: str
     regions: dict[str, dict[str, float]]
-    features: dict[str, dict[str, list[float]]]
+    features: dict[str, dict[str, list[float | None]]]  # None where a feature has no target
 
     def __getitem__(self, metric: str) -> float:
         return self.regions[self.scored].get(metric, math.nan)
 
-    def as_dict(self, *, features: bool = False) -> dict[str, Any]:
-        """For JSON."""
-        kept: dict[str, Any] = {"scored": self.scored, **self.regions}
-        return kept | ({"features": self.features} if features else {})
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, without the features."""
+        return {"scored": self.scored, **self.regions}
 
 
 class Tally:
@@ -79,7 +78,7 @@ class Tally:
     def scores(self) -> Scores:
         """Sums over counts."""
         regions: dict[str, dict[str, float]] = {}
-        features: dict[str, dict[str, list[float]]] = {}
+        features: dict[str, dict[str, list[float | None]]] = {}
         for region, name in enumerate(REGIONS):
             counts, points = self.counts[region], self.points[region]
             regions[name], features[name] = {}, {}
@@ -87,7 +86,8 @@ class Tally:
                 continue
             for metric, sums in zip(self.metrics, self.sums[region], strict=True):
                 regions[name][metric] = float(sums.sum() / (points if metric == "nll" else counts.sum()))
-                features[name][metric] = (sums / counts).tolist()
+                each = zip(sums.tolist(), counts.tolist(), strict=True)
+                features[name][metric] = [total / count if count else None for total, count in each]
             regions[name]["count"] = float(counts.sum())
         return Scores(scored=self.scored, regions=regions, features=features)
 

@@ -17,7 +17,7 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+        self.accelerator = Accelerator(cpu=not torch.cuda.is_available())  # times are float64, which MPS lacks
 
     @property
     def device(self) -> torch.device:

@@ -73,13 +73,17 @@ class Loop:
     def run(self) -> Progress:
         """Go on until it is done."""
         self.listener.begin(self.options.epochs, self.batches, self.progress.history)
+        cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
         try:
-            while not self.progress.done(self.options):
-                record = self._epoch(self.progress.epoch)
-                self._finish(record)
+            with torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
+                self._all_epochs()
         finally:
             self.listener.end()
         return self.progress
+
+    def _all_epochs(self) -> None:
+        while not self.progress.done(self.options):
+            self._finish(self._epoch(self.progress.epoch))
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
         start, total, count = time.perf_counter(), 0.0, 0.0

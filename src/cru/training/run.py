@@ -58,7 +58,7 @@ def run(
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         if engine.main and ledger_path is not None:
-            ledger.append(Path(ledger_path), record)
+            ledger.append(Path(ledger_path), {key: value for key, value in record.items() if key != "features"})
     return record
 
 
@@ -135,19 +135,18 @@ def _train_and_score(
 def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]:
     progress, engine, model = loop.progress, loop.engine, loop.model
 
-    def scored(epoch: int) -> dict[str, Any]:
-        def score(part: SeriesSet) -> dict[str, Any]:
-            size = settings.training.batch_size
-            kinds = {"device": engine.device, "share": engine.share, "total": engine.total}
-            return evaluate(model, part, batch_size=size, **kinds).as_dict(features=True)  # type: ignore[arg-type]
+    def scored(epoch: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        size, device, share, total = settings.training.batch_size, engine.device, engine.share, engine.total
+        validation, test = (
+            evaluate(model, part, batch_size=size, device=device, share=share, total=total) for part in splits[1:]
+        )
+        return {"epoch": epoch, "validation": validation.as_dict(), "test": test.as_dict()}, test.features
 
-        return {"epoch": epoch, "validation": score(splits.validation), "test": score(splits.test)}
-
-    last = scored(progress.epoch)
+    last, features = scored(progress.epoch)
     best = last
     if progress.best_epoch != progress.epoch:
         model.load_state_dict(under_prefix("model.", read_checkpoint(loop.best)[0]))
-        best = scored(progress.best_epoch)
+        best, features = scored(progress.best_epoch)
     seconds = sorted(record["seconds"] for record in progress.history)
     changed = changed_from_preset(settings)
     return {
@@ -171,6 +170,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "commit": ledger.commit(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": settings.as_dict(),
+        "features": dict(names=splits.test.names, **features),  # test scores of the best epoch
     }
 
 
