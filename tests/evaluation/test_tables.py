@@ -56,7 +56,7 @@ def test_naive_models_are_shown_and_those_that_lose_to_them_said():
     assert "On USHCN extrapolation these lose to the best naive model: cru." in page
     assert "| cru | 4.626 ± 1.072 |" not in page  # interpolation comes first in the row
     assert "4.000 ± 1.414 (2) ≈" in page and "3.200 (1) ▲" in page and "1.300 (1)* ≈" in page
-    assert "1 shortened or changed runs" in page
+    assert "1 shortened or changed runs" in page and "Not run yet: mtand (interpolation)" in page
 
 
 def test_the_last_epoch_on_request():

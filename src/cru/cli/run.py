@@ -67,10 +67,10 @@ def _run(settings: "RunSettings", folder: Path, *, tensorboard: bool, **options:
 
     engine, console = Engine(), make_console()
     title = f"{settings.preset} {settings.model.name} seed {settings.seed}"
-    listener = listener_for(console, title)
+    listener = listener_for(console, settings.model.name)
     if tensorboard and engine.main:
         listener = Several(listener, TensorBoard(folder / "tensorboard"))
-    if engine.main and not console.is_terminal:
+    if engine.main:
         console.print(f"{title}  in {folder}", soft_wrap=True)
     try:
         record = run(settings, folder, listener=listener, engine=engine, progress=console.is_terminal, **options)

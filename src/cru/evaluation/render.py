@@ -15,6 +15,10 @@ LEGEND = (
 )
 
 
+SOURCES = (
+    "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ a "
+    "little. The pendulum is simulated anew for each seed. Seconds are of a training pass, on the machine of the ledger."
+)
 _SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
 
 
@@ -57,10 +61,20 @@ def markdown(tables: list[Table], left_out: int) -> str:
         lines = [headings(table), ["---"] * len(headings(table)), *rows(table)]
         parts.append(f"## Table {table.number}. {table.title}")
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-        parts += beaten(table)
+        parts += [*beaten(table), *open_cells(table)]
+    parts.append(SOURCES)
     if left_out:
         parts.append(f"{left_out} shortened or changed runs in the ledger are not shown.")
     return "\n\n".join(parts) + "\n"
+
+
+def open_cells(table: Table) -> list[str]:
+    """One sentence with what has not been run."""
+    names = table.columns.items()
+    cells = [
+        f"{model} ({name})" for preset, name in names for model, cell in table.cells[preset].items() if not cell.ours
+    ]
+    return [f"Not run yet: {', '.join(cells)}."] if cells else []
 
 
 def beaten(table: Table) -> list[str]:

@@ -85,26 +85,25 @@ class Bar(Listener):
 
     def begin(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
         """Show the bar, with what is done already."""
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self.epochs, self.batches, self.done = epochs, batches, len(history)
-        self.score = validation(history[-1]) if history else ""
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"))
-        self.bar = Progress(
-            *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console
-        )
+        self.score = validation(history[-1], ("mse",)) if history else ""
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=14), TextColumn("{task.fields[state]}"))
+        left = (TextColumn("left"), TimeRemainingColumn())
+        self.bar = Progress(*columns, *left, console=self.console, speed_estimate_period=600)
         total, done = epochs * batches, self.done * batches
         self.task = self.bar.add_task(self.title, total=total, completed=done, state="starting")
         self.bar.start()
 
     def step(self, number: int, loss: float) -> None:
         """One batch further."""
-        self._show(self.done * self.batches + number, f"loss {loss:.4g}")
+        self._show(self.done * self.batches + number, f"loss {loss:.3g}")
 
     def epoch(self, record: dict[str, Any], *, better: bool) -> None:
         """One epoch further."""
-        self.done, self.score = record["epoch"], validation(record)
-        self._show(self.done * self.batches, f"loss {record['loss']:.4g}")
+        self.done, self.score = record["epoch"], validation(record, ("mse",))
+        self._show(self.done * self.batches, f"loss {record['loss']:.3g}")
 
     def end(self) -> None:
         """Leave the bar as it is."""
@@ -147,11 +146,11 @@ def listener_for(console: "Console", title: str) -> Listener:
     return Bar(console, title) if console.is_terminal else Lines(console)
 
 
-def validation(record: dict[str, Any]) -> str:
+def validation(record: dict[str, Any], metrics: tuple[str, ...] = ("mse", "nll")) -> str:
     """The validation scores of an epoch in a few words."""
     scores = record["validation"]
     scores = scores[scores["scored"]]
-    return "validation " + " ".join(f"{name} {scores[name]:.4g}" for name in ("mse", "nll") if name in scores)
+    return "validation " + " ".join(f"{name} {scores[name]:.4g}" for name in metrics if name in scores)
 
 
 def clock(seconds: float) -> str:
