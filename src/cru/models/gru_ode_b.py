@@ -40,7 +40,7 @@ class GRUODEBModel(BaselineModel):
     raw pixels.
 
     Where they are not, or with an ``encoder``, the state is decoded, on pictures it reads latent observations, and the
-    likelihood of the targets is added to the two parts.
+    likelihood of the targets is added to the two parts; of latent observations both count ``mixing`` times.
     """
 
     Config: ClassVar[type] = GRUODEBConfig
@@ -97,8 +97,10 @@ class GRUODEBModel(BaselineModel):
             )
             first = _summed(self.observation.nll(targets, states.predicted), counted)
             return mean_over_times(first + self.config.mixing * second, counted)
+        # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.
+        weight = 1.0 if isinstance(self.encoder, nn.Flatten) else self.config.mixing
         first = _summed(self.observation.nll(x, states.predicted), mask)
-        parts = mean_over_times(first + self.config.mixing * second, mask)
+        parts = mean_over_times(weight * first + self.config.mixing * second, mask)
         return parts + self.nll(self.predict(states, batch), batch)
 
 
