@@ -32,6 +32,7 @@ INK, BLUE, LIGHT, ORANGE, GREY = "#222222", "#0072B2", "#56B4E9", "#D55E00", "#8
 
 def main() -> None:
     """Simulate, train, score, draw."""
+    torch.set_num_threads(1)  # batches are small: a second thread would mostly wait
     console = Console(highlight=False)
     splits = sequences()
     about = f"{len(splits.train)} training sequences of 50 noisy images, {EPOCHS} epochs; the paper has 2 000 and 100."

@@ -6,6 +6,8 @@ import pkgutil
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -18,11 +20,24 @@ MODULES = sorted(
 )
 
 
+def readings() -> pd.DataFrame:
+    """The table of the examples: five stations, three days each, a value missing."""
+    days = np.tile(np.arange(3), 5)
+    frame = pd.DataFrame(
+        {"station": np.repeat(list("abcde"), 3), "day": days, "tmax": 20.0 + days, "tmin": 10.0 - days}
+    )
+    frame["date"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(frame["day"], unit="D")
+    frame.loc[1, "tmin"] = np.nan
+    return frame
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name: str) -> None:
     module = importlib.import_module(name)
     torch.manual_seed(0)
-    result = doctest.testmod(module, extraglobs={"torch": torch, "cru": cru})
+    frame = readings()
+    series = cru.data.from_table(frame, id="station", time="day", values=["tmax", "tmin"])
+    result = doctest.testmod(module, extraglobs={"torch": torch, "cru": cru, "frame": frame, "series": series})
     assert result.failed == 0
 
 

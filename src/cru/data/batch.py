@@ -36,8 +36,9 @@ class Batch:
     Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter that runs
     over it changes nothing. A series without any time point is all padding, at time 0.
 
-    >>> batch = cru.data.from_table(frame, id="station", time="day").batch([0, 1])
-    >>> prediction = model(batch.to("cuda"))
+    >>> series = cru.data.from_table(frame, id="station", time="day", values=["tmax", "tmin"])
+    >>> series.batch([0, 1]).to("cpu").values.shape
+    torch.Size([2, 3, 2])
     """
 
     times: Float64[Tensor, "batch time"]

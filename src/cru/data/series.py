@@ -200,7 +200,9 @@ def make_series(
 ) -> SeriesSet:
     """Check flat arrays and make a :class:`SeriesSet` of them; NaN in ``values`` means missing.
 
-    >>> make_series(np.array([0.0, 1.5]), np.array([[1.0], [np.nan]]), np.array([0, 2]), ids=["a"], names=["x"])
+    >>> made = make_series(np.array([0.0, 1.5]), np.array([[1.0], [np.nan]]), np.array([0, 2]), ids=["a"], names=["x"])
+    >>> made.mask.tolist()
+    [[True], [False]]
     """
     for column, name in enumerate(names):
         infinite = np.isinf(values[:, column])

@@ -31,7 +31,8 @@ def split(series: SeriesSet, fractions: tuple[float, float, float] = (0.6, 0.2, 
 
     The validation and test shares are rounded down, but hold at least one series; the rest trains.
 
-    >>> train, validation, test = split(series, seed=0)
+    >>> [len(part) for part in split(series, seed=0)]
+    [3, 1, 1]
     """
     if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ValueError(f"`fractions` must be three positive shares that add up to 1, got {fractions}.")
@@ -57,7 +58,8 @@ def scale(
 ) -> Splits:
     """Scale all sets as the training set says (the honest default), or each by itself (as in the paper).
 
-    >>> splits = scale(split(series))                            # mean 0 and variance 1 on the training set
+    >>> splits = split(series)
+    >>> splits = scale(splits)                                   # mean 0 and variance 1 on the training set
     >>> splits = scale(splits, fit_on="each", kind="min-max")    # every set to [0, 1] with its own minima and maxima
     """
 

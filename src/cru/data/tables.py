@@ -44,8 +44,9 @@ def from_table(
     the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are
     refused, or averaged for each variable with ``duplicates="mean"``.
 
-    >>> from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D")
-    >>> from_table("readings.parquet", id="patient", time="hour", variable="parameter", values="value")
+    >>> len(from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D"))
+    5
+    >>> from_table("a.parquet", id="patient", time="hour", variable="parameter", values="value")  # doctest: +SKIP
     """
     if duplicates not in ("refuse", "mean"):
         raise ValueError(f"`duplicates` must be 'refuse' or 'mean', got {duplicates!r}.")
@@ -88,7 +89,9 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     ``time_points`` are (time,), or (series, time) with NaN where a series has ended; without them, 0, 1, 2 and so on.
     Other entries are not looked at.
 
-    >>> from_arrays({"X": X, "time_points": hours})
+    >>> X, hours = np.ones((4, 3, 2)), np.arange(3.0)
+    >>> len(from_arrays({"X": X, "time_points": hours}))
+    4
     """
     if "X" not in data:
         raise ValueError(f"`data` must have an entry 'X', got {sorted(data)}.")

@@ -4,8 +4,9 @@ Each takes a :class:`SeriesSet` whose values are all that is known, and gives on
 a model may see, with ``targets`` and ``target_mask`` what it has to predict. A withheld value is 0 with a mask of False
 in the inputs.
 
->>> splits = cru.data.load("physionet")
->>> tasked = splits.map(lambda part: cru.data.extrapolation(part, time=24.0))
+>>> splits = cru.data.split(series).map(lambda part: cru.data.extrapolation(part, fraction=0.5))
+>>> splits.train.task.name
+'extrapolation'
 """
 
 import dataclasses

@@ -86,7 +86,7 @@ def load(
     prepared is kept in ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further options are those
     of the dataset's own ``load``.
 
-    >>> train, validation, test = load("ushcn", data_dir="raw")
+    >>> train, validation, test = load("ushcn", data_dir="raw")  # doctest: +SKIP
     """
     return dataset(name).load(
         data_dir=None if data_dir is None else Path(data_dir),
