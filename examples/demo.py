@@ -101,6 +101,7 @@ def draw_gain(batch: Batch, prediction: Prediction) -> Path:
     number, noise = _telling_series(batch), 1 - batch.extras["noise"]
     gain = gain_norm(prediction)
     figure, (along, over) = plt.subplots(1, 2, figsize=(9.6, 3.4), width_ratios=[1.7, 1], layout="constrained")
+    figure.set_layout_engine("constrained", wspace=0.12)
     times = batch.times[number]
     along.fill_between(times, noise[number], color=ORANGE, alpha=0.35, lw=0, step="mid")
     along.set(ylabel="noise of the image", ylim=(0, 1), xlabel="frame", xlim=(0, 99))
