@@ -17,9 +17,11 @@ _HOME = {
     "FilterResult": "cru.functional",
     "Gain": "cru.functional",
     "data": "",
+    "evaluation": "",
     "functional": "",
     "layers": "",
     "models": "",
+    "training": "",
 }
 
 __all__ = sorted([*_HOME, "__version__"])

@@ -4,7 +4,12 @@ import typer
 
 from cru.cli import data
 from cru.cli.boundary import Boundary
+from cru.cli.doctor import doctor
+from cru.cli.list import list_
 from cru.cli.models import models
+from cru.cli.reproduce import reproduce
+from cru.cli.run import run
+from cru.cli.table import table
 
 app = typer.Typer(
     name="cru",
@@ -14,6 +19,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Continuous Recurrent Units: Kalman filtering for irregular time series.",
 )
+app.command()(run)
+app.command("list")(list_)
+app.command()(reproduce)
+app.command()(table)
+app.command()(doctor)
 app.add_typer(data.app, name="data")
 app.command()(models)
 

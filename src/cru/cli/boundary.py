@@ -1,10 +1,13 @@
-"""The edge of the command line: what a user did wrong becomes one sentence and exit code 2, never a traceback."""
+"""The edge of the command line: what went wrong becomes one sentence and an exit code, never a traceback."""
 
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from cru.errors import RunError
+
+FAILED = 1  # began well and could not go on
 USER_ERROR = 2
 INTERRUPTED = 130  # what a shell gives a command that Ctrl-C ended
 
@@ -13,14 +16,18 @@ class Boundary(TyperGroup):
     """A group of commands that speaks plainly about errors meant for the user."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; say in one sentence what was wrong with its input."""
+        """Run the command; say in one sentence what was wrong."""
         try:
             return super().invoke(ctx)
         except (ValueError, OSError) as error:
             typer.secho(f"cru: {_sentence(error)}", fg="red", err=True)
             raise typer.Exit(USER_ERROR) from None
-        except KeyboardInterrupt:
-            typer.echo("\ncru: interrupted.", err=True)
+        except RunError as error:
+            typer.secho(f"cru: {_sentence(error)}", fg="red", err=True)
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt as stop:
+            said = str(stop) or "nothing half-written was left behind."
+            typer.echo(f"\ncru: interrupted; {said}", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -1,12 +1,11 @@
 """``cru data``: which datasets there are, prepare one, look at one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from cru.cli.console import make_console
 
 app = typer.Typer(help="List, prepare and look at the datasets.", no_args_is_help=True)
 
@@ -30,8 +29,8 @@ def list_() -> None:
     for entry in DATASETS.values():
         ready = any(cache_dir().glob(f"{entry.name}*.npz"))
         table.add_row(entry.name, entry.about, entry.source, "yes" if ready else "no")
-    _console().print(table)
-    _console().print(f"\nPrepared data is kept in {cache_dir()}.", soft_wrap=True)
+    make_console().print(table)
+    make_console().print(f"\nPrepared data is kept in {cache_dir()}.", soft_wrap=True)
 
 
 @app.command()
@@ -43,10 +42,10 @@ def prepare(name: Name, data_dir: DataDir = None, seed: Seed = 0) -> None:
     from cru.data.datasets import dataset
 
     start = time.perf_counter()
-    splits = dataset(name).load(data_dir=data_dir, seed=seed, progress=_console().is_terminal)
+    splits = dataset(name).load(data_dir=data_dir, seed=seed, progress=make_console().is_terminal)
     counts = ", ".join(f"{len(part):,} {which}" for which, part in zip(splits._fields, splits, strict=True))
     took = time.perf_counter() - start
-    _console().print(f"{name} is ready in {took:.1f} s: {counts} series. Kept in {cache_dir()}.", soft_wrap=True)
+    make_console().print(f"{name} is ready in {took:.1f} s: {counts} series. Kept in {cache_dir()}.", soft_wrap=True)
 
 
 @app.command()
@@ -64,12 +63,12 @@ def show(
 
     entry = dataset(name)
     path = picture.png_path(out or Path(f"{name}.png"))  # before the long part
-    splits = entry.load(data_dir=data_dir, seed=seed, progress=_console().is_terminal, **entry.as_measured)
+    splits = entry.load(data_dir=data_dir, seed=seed, progress=make_console().is_terminal, **entry.as_measured)
     sizes = Table("", *splits._fields, box=None, pad_edge=False)
     columns = [summary.overview(part) for part in splits]
     for rows in zip(*columns, strict=True):
         sizes.add_row(rows[0][0], *(figure for _, figure in rows))
-    console = _console()
+    console = make_console()
     console.print(sizes)
     rows_of_features = summary.features(splits.train)
     if rows_of_features:
@@ -79,9 +78,3 @@ def show(
         console.print("", table, sep="\n")
     picture.draw(splits.train, path, title=f"{name}: {entry.about}")
     console.print(f"\nPicture: {path}", soft_wrap=True)
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)  # units stand in brackets

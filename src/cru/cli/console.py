@@ -1,0 +1,17 @@
+"""The console that all verbs write to."""
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def make_console() -> "Console":
+    """Plain text: units stand in brackets, and numbers need no colours."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 200  # a file or a pipe has no edge
+    return console

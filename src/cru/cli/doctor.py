@@ -1,0 +1,81 @@
+"""``cru doctor``: what this machine has, and what is missing."""
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from cru.cli.console import make_console
+
+
+def doctor() -> None:
+    """Print versions, devices, compilers, data folders, and what is missing."""
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, found in _findings():
+        table.add_row(name, found)
+    make_console().print(table)
+
+
+def _findings() -> Iterator[tuple[str, str]]:
+    import torch
+
+    from cru.evaluation.ledger import LEDGER, read, versions
+
+    yield from versions().items()
+    threads = torch.get_num_threads()
+    yield "system", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads} threads"
+    yield "device", _device()
+    yield "torch.compile", _inductor()
+    yield "compiled filter", _native()
+    yield from _data()
+    yield "ledger", f"{LEDGER}, {len(read(LEDGER))} runs" if LEDGER.exists() else f"no {LEDGER} in this folder yet"
+    yield "TensorBoard", _tensorboard()
+
+
+def _device() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu (no CUDA device found)"
+    return ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+
+
+def _inductor() -> str:
+    """The compiler that torch.compile needs on a CPU."""
+    from cru.native.build import compiler
+
+    path = compiler()
+    return f"C++ compiler {path}" if path else "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
+
+
+def _native() -> str:
+    import torch
+
+    from cru.native.build import library
+
+    works = library(torch.float32, 15) is not None
+    return "works" if works else "MISSING: the filters run in PyTorch, many times slower; install a C++ compiler"
+
+
+def _data() -> Iterator[tuple[str, str]]:
+    from cru.data.cache import cache_dir
+    from cru.data.datasets import DATASETS
+
+    folder = os.environ.get("CRU_DATA_DIR")
+    if folder is None:
+        yield "raw data", "CRU_DATA_DIR is not set: raw files are downloaded when they are needed"
+    else:
+        there = Path(folder).is_dir()
+        yield "raw data", folder if there else f"MISSING: CRU_DATA_DIR names {folder}, which is no folder"
+    yield "prepared data", str(cache_dir())
+    for name in DATASETS:
+        ready = any(cache_dir().glob(f"{name}*.npz"))
+        yield f"  {name}", "prepared" if ready else f"not yet: cru data prepare {name}"
+
+
+def _tensorboard() -> str:
+    from importlib.util import find_spec
+
+    return "installed" if find_spec("tensorboard") else "not installed (an extra): pip install 'cru[tensorboard]'"

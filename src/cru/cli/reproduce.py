@@ -1,0 +1,48 @@
+"""``cru reproduce``: the paper's whole grid."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console
+from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
+from cru.errors import RunError
+
+
+def reproduce(
+    presets: Annotated[str, typer.Option(help="Which experiments, with commas; those of Tables 1-3 by default.")] = "",
+    models: Annotated[str, typer.Option(help="Which models, with commas; all by default.")] = "",
+    seeds: Annotated[int, typer.Option(help="Seeds 0, 1, ... of each.", min=1)] = 5,
+    hours: Annotated[float, typer.Option(help="Stop after so long.", min=0.0)] = 2.0,
+    jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.", min=1)] = 2,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
+    ledger: Ledger = DEFAULT_LEDGER,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is missing.")] = False,
+) -> None:
+    """Run what the ledger does not have yet of the paper's tables, cheapest first; call it again to go on."""
+    from cru.training.reproduce import missing
+    from cru.training.reproduce import reproduce as run_all
+
+    console = make_console()
+    cells = missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out)
+    total = sum(cell.seconds for cell in cells) / 3600
+    console.print(f"{len(cells)} runs are missing, about {total:.1f} hours on one core.", soft_wrap=True)
+    if dry_run:
+        for cell in cells:
+            console.print(f"{cell.title}  about {cell.seconds / 60:.0f} min", soft_wrap=True)
+        return
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True)
+
+    failed = run_all(cells, hours=hours, jobs=jobs, ledger_path=ledger, data_dir=data_dir, say=say)
+    left = len(missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out))
+    console.print(f"{left} runs are still missing." if left else "The ledger is complete: see `cru table`.")
+    if failed:
+        raise RunError(f"{len(failed)} runs failed: {', '.join(failed)}.")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

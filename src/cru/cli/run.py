@@ -1,0 +1,112 @@
+"""``cru run``: one experiment, one model, one seed."""
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cru.cli.console import make_console
+
+if TYPE_CHECKING:
+    from cru.training.settings import RunSettings
+
+Ledger = Annotated[Path, typer.Option(help="The file that gets one line for every finished run.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the raw files. Without it CRU_DATA_DIR, or a download from the source."),
+]
+DEFAULT_LEDGER = Path("results/ledger.jsonl")
+
+
+def run(
+    preset: Annotated[str, typer.Argument(help="A preset of `cru list`, or the path of a TOML file.")],
+    model: Annotated[str, typer.Option(help="A model of `cru list`.")] = "cru",
+    seed: Annotated[int, typer.Option(help="Fixes data, split, initial weights and order.", min=0)] = 0,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: training.epochs=5.")
+    ] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/PRESET/MODEL-SEED by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut short.")] = False,
+    ledger: Ledger = DEFAULT_LEDGER,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
+) -> None:
+    """Train a model on an experiment of the paper and score it on the test set.
+
+    Under `torchrun` or `accelerate launch` several processes train together.
+    """
+    from cru.training.presets import settings_for
+
+    settings = settings_for(preset, model, seed=seed, changes=change or [])
+    folder = out or default_folder(settings)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        _run(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
+    except KeyboardInterrupt:
+        hint = "its last epoch is kept: the same command with --resume goes on." if _started(folder) else ""
+        raise KeyboardInterrupt(hint or "before its first epoch was done.") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def default_folder(settings: "RunSettings") -> Path:
+    """Where a run is kept if nothing else is said; changed settings have a folder of their own."""
+    from cru.training.run import changed_from_preset
+
+    name = f"{settings.model.name}-{settings.seed}"
+    suffix = f"-{settings.hash[:8]}" if changed_from_preset(settings) else ""
+    return Path("runs") / (settings.preset or "own") / (name + suffix)
+
+
+def _run(settings: "RunSettings", folder: Path, *, tensorboard: bool, **options: Any) -> None:
+    from cru.errors import RunError
+    from cru.training.engine import Engine
+    from cru.training.listener import Several, TensorBoard, listener_for
+    from cru.training.run import run
+
+    engine, console = Engine(), make_console()
+    title = f"{settings.preset} {settings.model.name} seed {settings.seed}"
+    listener = listener_for(console, settings.model.name)
+    if tensorboard and engine.main:
+        listener = Several(listener, TensorBoard(folder / "tensorboard"))
+    if engine.main:
+        console.print(f"{title}  in {folder}", soft_wrap=True)
+    try:
+        record = run(settings, folder, listener=listener, engine=engine, progress=console.is_terminal, **options)
+    except RunError as error:
+        kept = f" Its last epoch is kept in {folder}: --resume goes on from there." if _started(folder) else ""
+        raise RunError(f"{error}{kept}") from error
+    if engine.main:
+        _show(record, folder)
+    _leave(engine)
+
+
+def _show(record: dict[str, Any], folder: Path) -> None:
+    from rich.table import Table
+
+    rows = {f"{name} epoch, {record['scores'][name]['epoch']}": record["scores"][name] for name in ("best", "last")}
+    scored = record["scores"]["best"]["test"]["scored"]
+    metrics = [name for name in record["scores"]["best"]["test"][scored] if name != "count"]
+    table = Table(f"test set, {scored} targets", *metrics, box=None, pad_edge=False)
+    for name, scores in rows.items():
+        table.add_row(name, *(f"{scores['test'][scored][metric]:.5g}" for metric in metrics))
+    console = make_console()
+    console.print(table)
+    short = ", shortened" if record["shortened"] else ""
+    seconds = f"{record['seconds_per_epoch']:.1f} s an epoch, {record['parameters']:,} parameters{short}"
+    console.print(f"{seconds}. Kept in {folder}.", soft_wrap=True)
+
+
+def _started(folder: Path) -> bool:
+    return (folder / "last.safetensors").exists()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _leave(engine: Any) -> None:
+    """End the process group where there is one, so that no worker waits for another."""
+    if engine.share[1] > 1:
+        engine.accelerator.end_training()

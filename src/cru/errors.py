@@ -1,0 +1,19 @@
+"""What can go wrong in a way that a user is told in one sentence, without a traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RunError(RuntimeError):
+    """A run that began well and cannot go on: a diverged model, a lost worker. `ValueError` is for wrong input."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name.
+
+    >>> did_you_mean("crue", ["cru", "gru-d"])
+    "did you mean 'cru'?"
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."

@@ -1,0 +1,125 @@
+"""Scores as sums and counts over a set, never as means of batch means."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from cru.data import Batch
+from cru.functional.likelihood import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll
+from cru.models import Prediction
+
+REGIONS = ("all", "hidden")
+GAUSSIAN = ("mse", "mae", "nll", "crps", "coverage50", "coverage90")
+BERNOULLI = ("mse", "mae", "nll")
+_QUANTILE = {"coverage50": 0.6744897501960817, "coverage90": 1.6448536269514722}  # of the normal distribution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What a model reached on a set: over all targets, and over those that the task withheld from the inputs.
+
+    ``scored`` names the region of the headline number. ``mse``, ``mae``, ``crps`` and the coverages are means over
+    target entries; ``nll`` is summed over the entries of a time point and a mean over time points, as in the paper.
+    A region without targets has no scores.
+    """
+
+    scored: str
+    regions: dict[str, dict[str, float]]
+    features: dict[str, dict[str, list[float | None]]]  # None where a feature has no target
+
+    def __getitem__(self, metric: str) -> float:
+        return self.regions[self.scored].get(metric, math.nan)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, without the features."""
+        return {"scored": self.scored, **self.regions}
+
+
+class Tally:
+    """Sums over batches. Merge those of several processes with `reduce`, then take the `scores`.
+
+    >>> tally = Tally(target_shape=(2,), likelihood="gaussian")
+    >>> tally.scores()["mse"]
+    nan
+    """
+
+    def __init__(self, target_shape: tuple[int, ...], likelihood: str, *, scored: str = "all") -> None:
+        self.metrics = BERNOULLI if likelihood == "bernoulli" else GAUSSIAN
+        self.scored = scored
+        self.width = target_shape[0] if len(target_shape) == 1 else 1  # pixels are counted together
+        self.sums = torch.zeros(len(REGIONS), len(self.metrics), self.width, dtype=torch.float64)
+        self.counts = torch.zeros(len(REGIONS), self.width, dtype=torch.float64)  # target entries
+        self.points = torch.zeros(len(REGIONS), dtype=torch.float64)  # time points with any
+
+    @torch.no_grad()
+    def add(self, prediction: Prediction, batch: Batch) -> None:
+        """Count a batch in."""
+        entries = self._entries(prediction, batch)
+        shape = batch.targets.shape
+        for region, mask in enumerate((batch.target_mask, batch.target_mask & batch.hidden)):
+            full = mask.expand(shape).flatten(2)
+            for metric, values in enumerate(entries):
+                self.sums[region, metric] += self._total(torch.where(full, values, 0.0))
+            self.counts[region] += self._total(full)
+            self.points[region] += full.any(-1).sum().cpu()
+
+    def reduce(self, total: Callable[[Float64[Tensor, " n"]], Float64[Tensor, " n"]]) -> None:
+        """Replace all sums by their ``total`` over processes."""
+        parts = (self.sums, self.counts, self.points)
+        flat = total(torch.cat([part.flatten() for part in parts])).cpu()
+        for part, fresh in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
+            part.copy_(fresh.reshape(part.shape))
+
+    def scores(self) -> Scores:
+        """Sums over counts."""
+        regions: dict[str, dict[str, float]] = {}
+        features: dict[str, dict[str, list[float | None]]] = {}
+        for region, name in enumerate(REGIONS):
+            counts, points = self.counts[region], self.points[region]
+            regions[name], features[name] = {}, {}
+            if not points > 0:
+                continue
+            for metric, sums in zip(self.metrics, self.sums[region], strict=True):
+                regions[name][metric] = float(sums.sum() / (points if metric == "nll" else counts.sum()))
+                each = zip(sums.tolist(), counts.tolist(), strict=True)
+                features[name][metric] = [total / count if count else None for total, count in each]
+            regions[name]["count"] = float(counts.sum())
+        return Scores(scored=self.scored, regions=regions, features=features)
+
+    def _entries(self, prediction: Prediction, batch: Batch) -> list[Float[Tensor, "batch time entry"]]:
+        """Every metric of every target entry, in the order of `metrics`."""
+        mean = prediction.mean.flatten(2).double()
+        targets = batch.targets.flatten(2).double()
+        error = (targets - mean).abs()
+        counted: Bool[Tensor, "batch time entry"] = torch.ones_like(targets, dtype=torch.bool)
+        if prediction.var is None:
+            return [error**2, error, _each(bernoulli_nll, targets, mean, counted)]
+        var = prediction.var.flatten(2).double().clamp(min=VARIANCE_FLOOR)
+        std = var.sqrt()
+        nll = _each(gaussian_nll, targets, mean, var, counted)
+        inside = [(error <= quantile * std).double() for quantile in _QUANTILE.values()]
+        return [error**2, error, nll, gaussian_crps(error / std) * std, *inside]
+
+    def _total(self, entries: Tensor) -> Float64[Tensor, " width"]:
+        total = entries.sum((0, 1), dtype=torch.float64).cpu()
+        return total if self.width == total.numel() else total.sum().reshape(1)
+
+
+def gaussian_crps(z: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """CRPS of N(0, 1) at z: z (2 Φ(z) - 1) + 2 φ(z) - 1/√π (Gneiting & Raftery 2007); times σ for N(μ, σ²).
+
+    >>> gaussian_crps(torch.zeros(1))
+    tensor([0.2337])
+    """
+    density = torch.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    return z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi)
+
+
+def _each(nll: Callable[..., Tensor], *entries: Tensor) -> Tensor:
+    """A likelihood of `cru.functional`, which sums over entries, for each entry by itself."""
+    return nll(*(tensor.flatten(1)[..., None] for tensor in entries)).reshape(entries[0].shape)

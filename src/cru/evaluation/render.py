@@ -1,0 +1,97 @@
+"""The tables as text: for a terminal and for a Markdown page."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cru.evaluation.tables import BETTER, INSIDE, WORSE, Cell, Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+_SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
+LEGEND = (
+    "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
+    "(n) seeds. Only full runs with the paper's settings are shown."
+)
+
+
+SOURCES = (
+    "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ. "
+    "The pendulum is simulated anew for each seed. Seconds are those of a training pass, on the machine of the ledger."
+)
+_SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
+
+
+def headings(table: Table) -> list[str]:
+    """Three columns for each experiment."""
+    return ["model", *(f"{name}: {what}" for name in table.columns.values() for what in ("paper", "ours", "s/epoch"))]
+
+
+def rows(table: Table) -> list[list[str]]:
+    """A row for each model."""
+    found = []
+    for model in table.models:
+        row = [model]
+        for preset in table.columns:
+            cell = table.cells[preset].get(model)
+            row += _texts(cell, table.digits) if cell else ["", "", ""]
+        found.append(row)
+    return found
+
+
+def terminal(table: Table) -> "Iterator[RichTable]":
+    """For the screen: a wide table in parts."""
+    from rich.table import Table as RichTable
+
+    names = list(table.columns)
+    for start in range(0, len(names), _SIDE_BY_SIDE):
+        part = table._replace(columns={name: table.columns[name] for name in names[start : start + _SIDE_BY_SIDE]})
+        shown = RichTable(box=None, pad_edge=False)
+        for number, heading in enumerate(headings(part)):
+            shown.add_column(heading.replace(": ", "\n"), justify="left" if number == 0 else "right")
+        for row in rows(part):
+            shown.add_row(*row)
+        yield shown
+
+
+def markdown(tables: list[Table], left_out: int) -> str:
+    """For docs/results.md."""
+    parts = ["# Results: the paper beside ours", LEGEND]
+    for table in tables:
+        lines = [headings(table), ["---"] * len(headings(table)), *rows(table)]
+        parts.append(f"## Table {table.number}. {table.title}")
+        parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        parts += [*beaten(table), *open_cells(table)]
+    parts.append(SOURCES)
+    if left_out:
+        parts.append(f"{left_out} shortened or changed runs in the ledger are not shown.")
+    return "\n\n".join(parts) + "\n"
+
+
+def open_cells(table: Table) -> list[str]:
+    """One sentence with what has not been run."""
+    names = table.columns.items()
+    cells = [
+        f"{model} ({name})" for preset, name in names for model, cell in table.cells[preset].items() if not cell.ours
+    ]
+    return [f"Not run yet: {', '.join(cells)}."] if cells else []
+
+
+def beaten(table: Table) -> list[str]:
+    """One sentence for each experiment on which a model loses to a naive one."""
+    sentences = []
+    for preset, name in table.columns.items():
+        losers = [model for model, cell in table.cells[preset].items() if cell.beaten]
+        if losers:
+            sentences.append(f"On {name} these lose to the best naive model: {', '.join(losers)}.")
+    return sentences
+
+
+def _texts(cell: Cell, digits: int) -> list[str]:
+    paper = f"{cell.paper.mean:.{digits}f} ± {cell.paper.std:.{digits}f}" if cell.paper else ""
+    if cell.ours is None:
+        return [paper, "–", ""]
+    spread = f" ± {cell.ours.std:.{digits}f}" if cell.ours.std is not None else ""
+    star = "*" if cell.beaten else ""
+    ours = f"{cell.ours.mean:.{digits}f}{spread} ({cell.ours.seeds}){star} {_SIGN[cell.mark]}".rstrip()
+    return [paper, ours, f"{cell.ours.seconds:.1f}" if cell.ours.seconds else ""]

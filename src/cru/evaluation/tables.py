@@ -1,0 +1,117 @@
+"""The paper's tables with our numbers beside the printed ones."""
+
+import statistics
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from cru.models.registry import MODELS, NAIVE
+
+_ORDER = ["mtand", "rkn", "rkn-dt", "gru", "gru-dt", "gru-d", "latent-ode", "ode-rnn", "gru-ode-b", "f-cru", "cru"]
+INSIDE, BETTER, WORSE = "inside", "better", "worse"
+
+
+class Printed(NamedTuple):
+    """A number of the paper, in the units of its table."""
+
+    mean: float
+    std: float
+
+
+class Ours(NamedTuple):
+    """Mean and standard deviation of our runs with the paper's settings, in the same units."""
+
+    mean: float
+    std: float | None  # None for a single run
+    seeds: int
+    seconds: float  # an epoch
+
+
+class Cell(NamedTuple):
+    """A model on an experiment."""
+
+    paper: Printed | None
+    ours: Ours | None
+    naive: bool
+    beaten: bool = False  # by a naive model on the same data
+
+    @property
+    def mark(self) -> str:
+        """Inside two of the paper's standard deviations, better, or worse; lower is better."""
+        if self.paper is None or self.ours is None:
+            return ""
+        distance = self.ours.mean - self.paper.mean
+        if abs(distance) <= 2 * self.paper.std + 1e-12:
+            return INSIDE
+        return BETTER if distance < 0 else WORSE
+
+
+class Table(NamedTuple):
+    """One of the paper's tables: ``cells[preset][model]``."""
+
+    number: int
+    title: str
+    digits: int
+    columns: dict[str, str]
+    cells: dict[str, dict[str, Cell]]
+
+    @property
+    def models(self) -> list[str]:
+        """Rows: the paper's models in its order, then the naive ones that have been run."""
+        present = {model for column in self.cells.values() for model in column}
+        return [model for model in [*_ORDER, *NAIVE] if model in present]
+
+
+def paper() -> dict[str, Any]:
+    """The numbers that the paper printed, as in paper.toml."""
+    return tomllib.loads((files("cru") / "evaluation" / "paper.toml").read_text(encoding="utf-8"))
+
+
+def paper_presets() -> list[str]:
+    """The experiments of Tables 1, 2 and 3."""
+    return list(dict.fromkeys(name for table in paper()["table"] for name in table["columns"]))
+
+
+def paper_seconds(preset: str, model: str) -> float | None:
+    """What an epoch took in the paper."""
+    seconds = paper()["seconds"].get(preset.split("-")[0], {}).get(model)
+    return None if seconds is None else float(seconds)
+
+
+def tables(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Table]:
+    """Tables 1, 2 and 3 from the ledger. Only runs with exactly the paper's settings count; of several with one seed
+    the newest. ``epoch`` is "best" (chosen on the validation set) or "last" (as published)."""
+    runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    for entry in entries:
+        if not entry["changed"]:
+            runs.setdefault((entry["preset"], entry["model"]), {})[entry["seed"]] = entry
+    return [_table(source, runs, epoch) for source in paper()["table"]]
+
+
+def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch: str) -> Table:
+    cells: dict[str, dict[str, Cell]] = {}
+    for preset in source["columns"]:
+        ours = {
+            model: _summary(list(chosen.values()), source["metric"], source["scale"], epoch)
+            for (name, model), chosen in runs.items()
+            if name == preset and model in MODELS
+        }
+        floor = min((summary.mean for model, summary in ours.items() if model in NAIVE), default=None)
+        cells[preset] = {}
+        for model in [*_ORDER, *NAIVE]:
+            printed, found = source[preset].get(model), ours.get(model)
+            if printed is None and found is None:
+                continue
+            naive = model in NAIVE
+            beaten = not naive and found is not None and floor is not None and found.mean > floor
+            cells[preset][model] = Cell(Printed(*printed) if printed else None, found, naive, beaten)
+    return Table(source["number"], source["title"], source["digits"], dict(source["columns"]), cells)
+
+
+def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, epoch: str) -> Ours:
+    tests = [entry["scores"][epoch]["test"] for entry in entries]
+    values = [test[test["scored"]][metric] / scale for test in tests]
+    seconds = statistics.median(entry["seconds_per_epoch"] for entry in entries)
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Ours(statistics.fmean(values), std, len(values), seconds)

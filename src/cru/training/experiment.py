@@ -1,0 +1,63 @@
+"""From settings to the things that are trained: the series with their task, and the model."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cru.data import SeriesSet, Splits
+from cru.data.datasets import dataset
+from cru.data.tasks import TASKS, partial_observability
+from cru.errors import did_you_mean
+from cru.models import Model, create, spec_of
+from cru.training.settings import RunSettings
+
+_HIDING, _THINNING = 0, 1  # streams of the data seed
+
+
+def load_splits(settings: RunSettings, *, data_dir: Path | None = None, progress: bool = False) -> Splits:
+    """Training, validation and test series of a run, with the task chosen. The data seed fixes every draw."""
+    data, seed = settings.data, settings.data_seed
+    if data.task not in TASKS:
+        raise ValueError(f"there is no task {data.task!r}; {did_you_mean(data.task, TASKS)}")
+    task, entry = TASKS[data.task], dataset(data.dataset)
+    check_options(task, data.task_options, "data.task_options")
+    check_options(entry.load, data.options, "data.options")
+    splits = entry.load(data_dir=data_dir, seed=seed, progress=progress, **data.options)
+    splits = splits.first(data.train, data.validation, data.test)
+
+    def prepared(part: SeriesSet, number: int) -> SeriesSet:
+        if data.sparseness is not None:
+            part = partial_observability(part, probability=data.sparseness, seed=(seed, number, _THINNING))
+        own = {"seed": (seed, number, _HIDING)} if "seed" in inspect.signature(task).parameters else {}
+        return task(part, **own | dict(data.task_options))
+
+    return Splits(*(prepared(part, number) for number, part in enumerate(splits)))
+
+
+def make_model(settings: RunSettings, train: SeriesSet) -> Model:
+    """The model with the initial weights that the seed gives. Its buffers are not yet taken from the data."""
+    scale = settings.data.time_scale or dataset(settings.data.dataset).time_scale
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        model = create(settings.model.name, spec_of(train, time_scale=scale), **settings.model.options)
+    model = model.to(getattr(torch, settings.training.dtype))
+    if train.task is not None and train.task.causal and not model.causal:
+        raise ValueError(
+            f"{settings.model.name!r} looks at later inputs, so it cannot do {train.task.name}: choose a causal model."
+        )
+    return model
+
+
+def check_options(function: Callable[..., Any], options: Iterable[str], where: str) -> None:
+    """Every option must be one of the function's keywords."""
+    known = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("data_dir", "cache", "seed", "progress")
+    ]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"there is no setting `{where}.{option}`; {did_you_mean(option, known)}")

@@ -1,0 +1,42 @@
+"""A NaN is not a silent death: what to say when steps cannot be taken."""
+
+import torch
+from torch import nn
+
+from cru.data import Batch
+from cru.errors import RunError
+from cru.models import Model
+
+
+def give_up(model: Model, batch: Batch, *, epoch: int, number: int, skipped: int) -> RunError:
+    """The error that names the epoch, the batch, the series and the parameter concerned."""
+    return RunError(
+        f"the loss or its gradient was not finite in {skipped} steps in a row, so training stops at epoch {epoch}, "
+        f"batch {number}: {_series(model, batch)}; {_parameter(model)}. The checkpoint of the epoch before is kept; "
+        "try a smaller training.learning_rate, training.clip=1.0 or training.dtype=float64."
+    )
+
+
+def _series(model: Model, batch: Batch) -> str:
+    """The series that have no finite prediction by themselves, or all of the batch."""
+    with torch.no_grad():
+        prediction = model(batch)
+        entries = prediction.mean if prediction.var is None else prediction.mean + prediction.var
+        bad = ~entries.flatten(1).isfinite().all(1)
+        values = batch.values.flatten(1).isfinite().all(1) & batch.targets.flatten(1).isfinite().all(1)
+    chosen = [name for name, wrong, fine in zip(batch.ids, bad, values, strict=True) if wrong or not fine]
+    where = f"series {_some(chosen)}" if chosen else f"series {_some(list(batch.ids))} (all of the batch)"
+    return where + ("" if bool(values.all()) else ", whose own values are not finite")
+
+
+def _parameter(model: nn.Module) -> str:
+    values = [name for name, p in model.named_parameters() if not bool(p.isfinite().all())]
+    grads = [name for name, p in model.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+    if values:
+        return f"the parameter {_some(values)} is not finite"
+    return f"the gradient of {_some(grads)} is not finite" if grads else "all parameters and gradients are finite"
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

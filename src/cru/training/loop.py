@@ -1,0 +1,197 @@
+"""The training loop: epochs of shuffled batches, a validation after each, the best and the last checkpoint."""
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from cru.data import SeriesSet
+from cru.data.random import generator
+from cru.errors import RunError
+from cru.evaluation import evaluate
+from cru.models import Model
+from cru.training.checkpoint import pack_optimizer, under_prefix, unpack_optimizer, with_prefix, write_checkpoint
+from cru.training.engine import Engine
+from cru.training.guard import give_up
+from cru.training.listener import Listener
+from cru.training.schedule import learning_rate
+from cru.training.settings import RunSettings, TrainingSettings
+
+_ORDER, _DRAWS = 0, 1  # streams of the run's seed
+
+
+@dataclass
+class Progress:
+    """How far a run has come; JSON in its checkpoint."""
+
+    epoch: int = 0  # epochs done
+    best_epoch: int = 0
+    best_score: float = math.inf
+    skipped: int = 0  # steps in all
+    skipped_in_a_row: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def done(self, settings: TrainingSettings) -> bool:
+        """All epochs are over, or none has been better for long enough."""
+        waited = self.epoch - self.best_epoch
+        return self.epoch >= settings.epochs or (settings.patience is not None and waited >= settings.patience)
+
+
+class Loop:
+    """Trains a model on series. Everything random is drawn anew from (seed, epoch), so a run that was cut short goes on
+    from its last checkpoint to the very same weights.
+
+    >>> loop = Loop(settings, model, splits.train, splits.validation, engine=Engine(), folder=out)  # doctest: +SKIP
+    >>> loop.run()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        model: Model,
+        train: SeriesSet,
+        validation: SeriesSet,
+        *,
+        engine: Engine,
+        folder: Path,
+        listener: Listener | None = None,
+    ) -> None:
+        self.settings, self.options, self.engine, self.folder = settings, settings.training, engine, folder
+        self.model = model.to(engine.device)
+        self.train, self.validation = train, validation
+        self.listener = listener or Listener()
+        self.optimizer = make_optimizer(model, self.options)
+        self.progress = Progress()
+        self.batches = math.ceil(len(train) / self.options.batch_size)
+
+    def run(self) -> Progress:
+        """Go on until it is done."""
+        self.listener.begin(self.options.epochs, self.batches, self.progress.history)
+        cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
+                self._all_epochs()
+        finally:
+            self.listener.end()
+        return self.progress
+
+    def _all_epochs(self) -> None:
+        while not self.progress.done(self.options):
+            self._finish(self._epoch(self.progress.epoch))
+
+    def _epoch(self, epoch: int) -> dict[str, Any]:
+        start, total, count = time.perf_counter(), 0.0, 0.0
+        torch.manual_seed(_draw(self.settings.seed, epoch, self.engine.share[0]))
+        self.model.train()
+        order = generator((self.settings.seed, epoch, _ORDER)).permutation(len(self.train))
+        for number in range(self.batches):
+            chosen = order[number * self.options.batch_size :][: self.options.batch_size]
+            loss, points = self._step(chosen, epoch, number)
+            if math.isfinite(loss):
+                total, count = total + loss * points, count + points
+            self.listener.step(number + 1, total / max(count, 1))
+        trained = time.perf_counter()
+        scores = evaluate(
+            self.model,
+            self.validation,
+            batch_size=self.options.batch_size,
+            device=self.engine.device,
+            share=self.engine.share,
+            total=self.engine.total,
+        )
+        return {
+            "epoch": epoch + 1,
+            "loss": total / max(count, 1),
+            "validation": scores.as_dict(),
+            "skipped": self.progress.skipped,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "seconds": round(trained - start, 3),
+            "validation_seconds": round(time.perf_counter() - trained, 3),
+        }
+
+    def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float]:
+        """One step of the optimizer on the series ``chosen`` by all processes together; the loss, and the time points
+        that it is a mean over."""
+        rank, world = self.engine.share
+        step, steps = epoch * self.batches + number, self.options.epochs * self.batches
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.options, step, steps)
+        mine = chosen[rank::world]
+        batch = self.train.batch(mine if len(mine) else chosen[:1], dtype=self.model.dtype).to(self.engine.device)
+        points = float(batch.target_mask.flatten(2).any(-1).sum()) if len(mine) else 0.0
+        self.optimizer.zero_grad()
+        loss = self.model.loss(batch, progress=step / steps)
+        self.engine.backward(loss)
+        mean, points = self.engine.average(self.model, loss, points)
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip or math.inf))
+        if math.isfinite(mean) and math.isfinite(norm):
+            self.optimizer.step()
+            self.progress.skipped_in_a_row = 0
+            return mean, points
+        self.progress.skipped += 1
+        self.progress.skipped_in_a_row += 1
+        if self.progress.skipped_in_a_row >= self.options.max_skipped:
+            skipped = self.progress.skipped_in_a_row
+            raise give_up(self.model, batch, epoch=epoch + 1, number=number + 1, skipped=skipped)
+        return math.nan, 0.0
+
+    def _finish(self, record: dict[str, Any]) -> None:
+        """Take the epoch into the progress, keep it on disk, and tell."""
+        progress, validation = self.progress, record["validation"]
+        score = validation[validation["scored"]].get(self.options.monitor, math.nan)
+        progress.epoch = record["epoch"]
+        better = score < progress.best_score or progress.best_epoch == 0
+        if better:
+            progress.best_epoch, progress.best_score = progress.epoch, score
+        progress.history.append(record)
+        if self.engine.main:
+            if better:
+                self.save(self.best)
+            self.save(self.last, with_prefix("optimizer.", pack_optimizer(self.optimizer)))
+        self.listener.epoch(record, better=better)
+
+    @property
+    def best(self) -> Path:
+        """The weights of the epoch with the best validation score."""
+        return self.folder / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        """Everything to go on from."""
+        return self.folder / "last.safetensors"
+
+    def save(self, path: Path, more: dict[str, torch.Tensor] | None = None) -> None:
+        """Write weights, settings and progress."""
+        header = {
+            "settings": self.settings.as_dict(),
+            "spec": self.model.spec.as_dict(),
+            "progress": dataclasses.asdict(self.progress),
+        }
+        write_checkpoint(path, with_prefix("model.", self.model.state_dict()) | (more or {}), header)
+
+    def restore(self, tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> None:
+        """Go on from a checkpoint that was read with `read_checkpoint`."""
+        self.model.load_state_dict(under_prefix("model.", tensors))
+        unpack_optimizer(self.optimizer, under_prefix("optimizer.", tensors))
+        self.progress = Progress(**header["progress"])
+        epochs = self.engine.total(torch.tensor([float(self.progress.epoch)]))
+        if float(epochs) != self.progress.epoch * self.engine.share[1]:
+            raise RunError(f"the workers see different checkpoints: {self.folder} must be on a disk that all share.")
+
+
+def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:
+    """Adam, or AdamW, whose weight decay does not pass through the moments."""
+    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a rule has nothing to train
+    return kinds[options.optimizer](trained, lr=options.learning_rate, weight_decay=options.weight_decay)
+
+
+def _draw(seed: int, epoch: int, rank: int) -> int:
+    """A seed for everything that a model draws in an epoch: dropout, samples of a code."""
+    return int(generator((seed, epoch, _DRAWS, rank)).integers(2**63))

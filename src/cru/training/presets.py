@@ -1,0 +1,107 @@
+"""The experiments of the paper by name: one TOML file each, with the paper's settings for every model."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cru.errors import did_you_mean
+from cru.training.settings import RunSettings, build
+
+_SECTIONS = ("data", "model", "training")
+
+
+def presets() -> dict[str, str]:
+    """Names of the experiments, and what each is."""
+    return {name: str(read_preset(name)["about"]) for name in _names()}
+
+
+def models_of(preset: str) -> list[str]:
+    """The models that the experiment has settings for, in the order of the paper's tables."""
+    return list(read_preset(preset)["models"])
+
+
+def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[str] = ()) -> RunSettings:
+    """The paper's settings for a model on an experiment, with ``changes`` such as "training.epochs=5".
+
+    >>> settings_for("pendulum-regression", "f-cru", changes=["training.epochs=5"]).training.learning_rate
+    0.005
+    """
+    from cru.models import MODELS
+
+    table = read_preset(preset)
+    if model not in MODELS:
+        raise ValueError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
+    if model not in table["models"]:
+        known = ", ".join(table["models"])
+        raise ValueError(f"{preset!r} has no settings for the model {model!r}; there are {known}.")
+    own = table["models"][model]
+    chosen: dict[str, Any] = {section: dict(table.get(section, {})) for section in _SECTIONS}
+    for section in _SECTIONS:
+        chosen[section] |= own.get(section, {})
+    for change in changes:
+        _apply(chosen, change)
+    options = chosen.pop("model")
+    _check_options(model, options)
+    settings = {**chosen, "model": {"name": model, "options": options}, "seed": seed, "preset": table["name"]}
+    return build(RunSettings, settings)
+
+
+def read_preset(preset: str) -> dict[str, Any]:
+    """The tables of a preset, by its name or the path of a TOML file."""
+    if preset.endswith(".toml"):
+        name, text = Path(preset).stem, Path(preset).read_text(encoding="utf-8")
+    elif preset in _names():
+        name, text = preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+    else:
+        raise ValueError(f"there is no preset {preset!r}; {did_you_mean(preset, _names())}")
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{preset} is not valid TOML: {error}.") from None
+    return {"name": name, "about": "", "models": {}} | table
+
+
+def parse_change(change: str) -> tuple[list[str], Any]:
+    """Key and value of "training.epochs=5"; the value is TOML, or a bare word.
+
+    >>> parse_change("training.schedule=cosine")
+    (['training', 'schedule'], 'cosine')
+    """
+    key, equals, text = change.partition("=")
+    keys = [part.strip() for part in key.split(".")]
+    if not equals or not all(keys):
+        raise ValueError(f"a setting must look like training.epochs=5, got {change!r}.")
+    try:
+        return keys, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return keys, text.strip()
+
+
+def _apply(chosen: dict[str, Any], change: str) -> None:
+    keys, value = parse_change(change)
+    if keys[0] not in _SECTIONS:
+        raise ValueError(f"there is no setting `{'.'.join(keys)}`; {did_you_mean(keys[0], _SECTIONS)}")
+    if len(keys) == 1:
+        raise ValueError(f"`{keys[0]}` is a section: write {keys[0]}.NAME=VALUE.")
+    table = chosen
+    for key in keys[:-1]:
+        table[key] = dict(table.get(key, {}))  # the preset's own stays as it is
+        table = table[key]
+    table[keys[-1]] = value
+
+
+def _check_options(model: str, options: Mapping[str, Any]) -> None:
+    from dataclasses import fields
+
+    from cru.models.registry import entry
+
+    known = [f.name for f in fields(entry(model).model.Config)]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"there is no setting `model.{option}` for {model!r}; {did_you_mean(option, known)}")
+
+
+def _names() -> list[str]:
+    return sorted(path.name.removesuffix(".toml") for path in (files("cru") / "presets").iterdir())

@@ -1,0 +1,144 @@
+"""The paper's whole grid, cheapest missing cell first, as many at a time as there are jobs, until the time is up."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cru.evaluation import ledger
+from cru.evaluation.tables import paper_presets, paper_seconds
+from cru.models.registry import MODELS, NAIVE, entry
+from cru.training.checkpoint import read_checkpoint
+from cru.training.presets import models_of, settings_for
+from cru.training.settings import RunSettings
+
+_PATIENCE = 60.0  # seconds for a run to stop by itself
+
+
+class Cell(NamedTuple):
+    """A run that is still to be done, and what it is expected to take."""
+
+    settings: RunSettings
+    folder: Path
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """For a line on the screen."""
+        return f"{self.settings.preset} {self.settings.model.name} seed {self.settings.seed}"
+
+
+def missing(
+    presets: Sequence[str] = (),
+    models: Sequence[str] = (),
+    *,
+    seeds: int = 5,
+    ledger_path: Path = ledger.LEDGER,
+    folder: Path = Path("runs"),
+) -> list[Cell]:
+    """Every cell of the paper's tables that the ledger does not have, the cheapest first."""
+    for model in models:
+        entry(model)  # an unknown name is an error
+    entries = ledger.read(ledger_path)
+    done = {line["hash"] for line in entries}
+    cells = []
+    for preset in presets or paper_presets():
+        for model in (name for name in models_of(preset) if name in (models or MODELS)):
+            for seed in range(seeds):
+                settings = settings_for(preset, model, seed=seed)
+                if settings.hash not in done:
+                    home = folder / preset / f"{model}-{seed}"
+                    cells.append(Cell(settings, home, _expected(settings, home, entries)))
+    return sorted(cells, key=lambda cell: (cell.seconds, cell.settings.seed))
+
+
+def reproduce(
+    cells: Iterable[Cell],
+    *,
+    hours: float,
+    jobs: int = 1,
+    ledger_path: Path = ledger.LEDGER,
+    data_dir: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[str]:
+    """Run the cells, each a `cru run --resume` with one thread, and stop what is under way when the time is up. Returns
+    the titles of those that failed."""
+    deadline = time.monotonic() + 3600 * hours
+    waiting, failed = list(cells), []
+    running: dict[subprocess.Popen[bytes], tuple[Cell, float]] = {}
+    try:
+        while (waiting or running) and time.monotonic() < deadline:
+            while waiting and len(running) < jobs:
+                cell = waiting.pop(0)
+                running[_start(cell, ledger_path, data_dir)] = (cell, time.monotonic())
+                say(f"start  {cell.title}  (about {cell.seconds / 60:.0f} min)")
+            for process in [process for process in running if process.poll() is not None]:
+                cell, since = running.pop(process)
+                took = (time.monotonic() - since) / 60
+                if process.returncode == 0:
+                    say(f"done   {cell.title}  in {took:.1f} min")
+                else:
+                    failed.append(cell.title)
+                    say(f"FAILED {cell.title}: {_last_words(cell)}")
+            time.sleep(0.1)
+    finally:
+        _stop(running, say)
+    return failed
+
+
+def _start(cell: Cell, ledger_path: Path, data_dir: Path | None) -> "subprocess.Popen[bytes]":
+    run = cell.settings
+    words = [
+        sys.executable,
+        "-m",
+        "cru.cli",
+        "run",
+        str(run.preset),
+        "--model",
+        run.model.name,
+        "--seed",
+        str(run.seed),
+    ]
+    words += ["--out", str(cell.folder), "--ledger", str(ledger_path), "--resume"]
+    words += ["--data-dir", str(data_dir)] if data_dir else []
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    with (cell.folder / "output.txt").open("ab") as output:
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        return subprocess.Popen(words, stdout=output, stderr=output, env=os.environ | threads)
+
+
+def _stop(running: Mapping["subprocess.Popen[bytes]", tuple[Cell, float]], say: Callable[[str], None]) -> None:
+    for process, (cell, _) in running.items():
+        process.terminate()
+        say(f"stop   {cell.title}: its last epoch is kept")
+    for process in running:
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_words(cell: Cell) -> str:
+    lines = (cell.folder / "output.txt").read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "without a word"
+
+
+def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds: what the ledger measured for this model on this experiment, else what the paper did, for the epochs
+    that are left."""
+    name, preset = settings.model.name, str(settings.preset)
+    if name in NAIVE:
+        return 0.0
+    known = [e["seconds_per_epoch"] for e in entries if (e["preset"], e["model"]) == (preset, name)]
+    epoch = statistics.median(known) if known else paper_seconds(preset, name) or 100.0
+    try:
+        done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]
+    except (OSError, ValueError, KeyError):
+        done = 0
+    left: int = max(settings.training.epochs - done, 0)
+    return float(epoch) * left

@@ -1,0 +1,207 @@
+"""A whole run in a folder: data, training, scores on the test set, one line in the ledger."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from filelock import FileLock, Timeout
+
+from cru.data import Batch, SeriesSet, Splits
+from cru.evaluation import evaluate, ledger
+from cru.models import Model, Spec, create
+from cru.training.checkpoint import read_checkpoint, under_prefix, write_atomically
+from cru.training.engine import Engine
+from cru.training.experiment import load_splits, make_model
+from cru.training.listener import Listener, Several
+from cru.training.log import Log
+from cru.training.loop import Loop
+from cru.training.presets import settings_for
+from cru.training.settings import RunSettings, differences
+
+
+def run(
+    settings: RunSettings,
+    out: Path | str,
+    *,
+    splits: Splits | None = None,
+    data_dir: Path | None = None,
+    resume: bool = False,
+    ledger_path: Path | str | None = None,
+    listener: Listener | None = None,
+    engine: Engine | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train and score, or go on with what ``out`` holds; returns the entry for the ledger.
+
+    ``splits`` takes the place of the dataset of the settings. ``ledger_path`` is where the entry is added.
+
+    >>> settings = settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
+    >>> run(settings, "runs/try")["scores"]["best"]["test"]["all"]["mse"]  # doctest: +SKIP
+    """
+    out, engine = Path(out), engine or Engine()
+    out.mkdir(parents=True, exist_ok=True)
+    with _alone(out) if engine.main else nullcontext():
+        checkpoint = check_folder(out, settings, resume=resume)
+        result = out / "result.json"
+        if result.is_file():
+            record: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        else:
+            if splits is None:
+                with engine.first():
+                    splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
+            record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
+            if engine.main:
+                write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+        if engine.main and ledger_path is not None:
+            ledger.append(Path(ledger_path), {key: value for key, value in record.items() if key != "features"})
+    return record
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """No two processes work in one folder. The lock is the operating system's, so it ends with the process."""
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"another process is at work in {out}.") from None
+
+
+def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | None:
+    """The checkpoint to go on from, None to begin. A folder with another run in it is refused."""
+    last, result = out / "last.safetensors", out / "result.json"
+    if not (last.exists() or result.exists()):
+        return None
+    if not resume:
+        raise ValueError(f"{out} already holds a run: go on with it (--resume) or choose another folder (--out).")
+    found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else read_checkpoint(last)[1]
+    try:
+        changed = differences(settings, RunSettings.from_dict(found["settings"]))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
+    if changed:
+        raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
+    return last
+
+
+def load_model(path: Path | str) -> Model:
+    """The trained model of a run: its folder (the best epoch), or one of the checkpoints in it.
+
+    >>> model = load_model("runs/pendulum-regression/cru-0")  # doctest: +SKIP
+    """
+    path = Path(path)
+    tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
+    settings = RunSettings.from_dict(header["settings"])
+    spec: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in header["spec"].items()
+    }
+    model = create(settings.model.name, Spec(**spec), **settings.model.options)
+    model.to(getattr(torch, settings.training.dtype)).load_state_dict(under_prefix("model.", tensors))
+    return model.eval()
+
+
+def _train_and_score(
+    settings: RunSettings,
+    out: Path,
+    splits: Splits,
+    checkpoint: Path | None,
+    engine: Engine,
+    listener: Listener | None,
+) -> dict[str, Any]:
+    model = make_model(settings, splits.train)
+    listeners = (Log(out / "log.jsonl"), *([listener] if listener else [])) if engine.main else ()
+    loop = Loop(
+        settings, model, splits.train, splits.validation, engine=engine, folder=out, listener=Several(*listeners)
+    )
+    if checkpoint is not None:
+        loop.restore(*read_checkpoint(checkpoint))
+    else:
+        model.prepare(Batches(splits.train, settings.training.batch_size, model.dtype, engine.device))
+        if engine.main:
+            write_atomically(out / "settings.json", (json.dumps(settings.as_dict(), indent=1) + "\n").encode())
+    if model.num_parameters == 0:
+        if engine.main:
+            loop.save(loop.best)
+    else:
+        loop.run()
+    return _record(settings, loop, splits)
+
+
+def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]:
+    progress, engine, model = loop.progress, loop.engine, loop.model
+
+    def scored(epoch: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        size, device, share, total = settings.training.batch_size, engine.device, engine.share, engine.total
+        validation, test = (
+            evaluate(model, part, batch_size=size, device=device, share=share, total=total) for part in splits[1:]
+        )
+        return {"epoch": epoch, "validation": validation.as_dict(), "test": test.as_dict()}, test.features
+
+    last, features = scored(progress.epoch)
+    best = last
+    if progress.best_epoch != progress.epoch:
+        model.load_state_dict(under_prefix("model.", read_checkpoint(loop.best)[0]))
+        best, features = scored(progress.best_epoch)
+    seconds = sorted(record["seconds"] for record in progress.history)
+    changed = changed_from_preset(settings)
+    return {
+        "run": f"{settings.hash[:16]}-{os.urandom(4).hex()}",
+        "preset": settings.preset,
+        "model": settings.model.name,
+        "seed": settings.seed,
+        "hash": settings.hash,
+        "changed": changed,
+        "shortened": any(key in _SHORTENING for key in changed),
+        "scores": {"best": best, "last": last},
+        "epochs": progress.epoch,
+        "skipped_steps": progress.skipped,
+        "seconds_per_epoch": seconds[len(seconds) // 2] if seconds else 0.0,
+        "parameters": model.num_parameters,
+        "series": dict(zip(splits._fields, map(len, splits), strict=True)),
+        "processes": engine.share[1],
+        "threads": torch.get_num_threads(),
+        "device": engine.device.type,
+        "versions": ledger.versions(),
+        "commit": ledger.commit(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "settings": settings.as_dict(),
+        "features": dict(names=splits.test.names, **features),  # test scores of the best epoch
+    }
+
+
+_SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
+
+
+def changed_from_preset(settings: RunSettings) -> list[str]:
+    """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
+    try:
+        original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)
+    except (ValueError, OSError):
+        return ["preset"]
+    return differences(settings, original)
+
+
+class Batches(Sequence[Batch]):
+    """The batches of a set in order, each made when it is asked for."""
+
+    def __init__(self, series: SeriesSet, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.series, self.size, self.dtype, self.device = series, size, dtype, device
+
+    def __len__(self) -> int:
+        return -(-len(self.series) // self.size)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        start = range(len(self))[index] * self.size
+        chosen = range(start, min(start + self.size, len(self.series)))
+        return self.series.batch(chosen, dtype=self.dtype).to(self.device)

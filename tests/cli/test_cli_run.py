@@ -1,0 +1,177 @@
+"""The verbs run, list, table, reproduce and doctor, as a user meets them."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cru.cli import app
+from cru.data.datasets import pendulum
+
+SMALL = """
+from cru.cli import app
+from cru.data.datasets import pendulum
+
+pendulum.SIZES = (12, 4, 4)
+app(prog_name="cru")
+"""
+QUICK = ["--set", "training.epochs=2", "--set", "training.batch_size=6"]
+
+
+@pytest.fixture(autouse=True)
+def small_world(tmp_path, monkeypatch):
+    """An own cache and folder, and a pendulum with few sequences."""
+    monkeypatch.setenv("CRU_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CRU_DATA_DIR", raising=False)
+    monkeypatch.setattr(pendulum, "SIZES", (12, 4, 4))
+    monkeypatch.chdir(tmp_path)
+
+
+def cru(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+def refused(*words):
+    """The one sentence on standard error that a wrong call gets."""
+    result = cru(*words)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_run_then_resume_then_table(tmp_path):
+    words = ["run", "pendulum-regression", "--model", "gru-dt", *QUICK, "--set", "data.train=10"]
+    first = cru(*words)
+    assert first.exit_code == 0, first.output
+    assert "epoch 2/2" in first.stdout and "validation mse" in first.stdout and "shortened" in first.stdout
+    entry = json.loads((tmp_path / "results" / "ledger.jsonl").read_text())
+    assert entry["series"] == {"train": 10, "validation": 4, "test": 4} and entry["shortened"]
+    assert entry["changed"] == ["data.train", "training.batch_size", "training.epochs"]
+    assert "already holds a run" in refused(*words)
+    assert cru(*words, "--resume").exit_code == 0
+    assert len((tmp_path / "results" / "ledger.jsonl").read_text().splitlines()) == 1
+    table = cru("table")
+    assert table.exit_code == 0 and "1 shortened or changed runs" in table.stdout
+    assert "Table 1." in table.stdout and "4.626 ± 1.072" in table.stdout
+
+
+def test_the_same_command_gives_the_same_numbers(tmp_path):
+    for name in ("a", "b"):
+        assert cru("run", "pendulum-interpolation", "--model", "gru-dt", *QUICK, "--out", name).exit_code == 0
+    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("a", "b"))
+    assert one["scores"] == other["scores"] and "crps" not in one["scores"]["best"]["test"]["all"]
+
+
+def test_a_misspelt_name_or_key_gets_the_closest_match():
+    assert "did you mean 'pendulum-regression'?" in refused("run", "pendulum-regresion")
+    assert "did you mean 'gru-dt'?" in refused("run", "pendulum-regression", "--model", "gru-dtt")
+    assert "did you mean 'epochs'?" in refused("run", "pendulum-regression", "--set", "training.epoch=3")
+    assert "did you mean 'target'?" in refused("run", "pendulum-regression", "--set", "data.task_options.taget=x")
+    assert "did you mean 'cru'?" in refused("reproduce", "--models", "crux")
+    assert "there is no folder nowhere" in refused("run", "ushcn-interpolation", "--data-dir", "nowhere", "--out", "x")
+    assert "No such file" in refused("run", "mine.toml")
+
+
+def test_tensorboard_is_an_extra():
+    from importlib.util import find_spec
+
+    if find_spec("tensorboard"):
+        pytest.skip("it is installed")
+    assert "pip install 'cru[tensorboard]'" in refused("run", "pendulum-regression", "--tensorboard")
+
+
+def test_list_shows_presets_models_and_datasets():
+    result = cru("list")
+    assert result.exit_code == 0
+    for name in ("pendulum-regression", "ushcn-sparseness", "f-cru", "climatology", "physionet"):
+        assert name in result.stdout
+
+
+def test_doctor_says_what_is_there_and_what_is_missing(monkeypatch):
+    monkeypatch.setenv("CRU_DATA_DIR", "/no/such/folder")
+    result = cru("doctor")
+    assert result.exit_code == 0
+    for word in (
+        "torch",
+        "cpu",
+        "compiler",
+        "MISSING: CRU_DATA_DIR names /no/such/folder",
+        "not yet: cru data prepare",
+    ):
+        assert word in result.stdout
+
+
+def test_reproduce_shows_what_is_missing(tmp_path):
+    result = cru("reproduce", "--presets", "pendulum-regression", "--models", "cru,mean", "--seeds", "2", "--dry-run")
+    assert result.exit_code == 0 and "4 runs are missing" in result.stdout
+    assert result.stdout.index("mean seed 1") < result.stdout.index("cru seed 0")
+
+
+def test_table_as_a_page(tmp_path):
+    result = cru("table", "--out", "docs/results.md")
+    assert result.exit_code == 0
+    page = Path("docs/results.md").read_text()
+    assert page.startswith("# Results") and page.count("## Table") == 3 and "| cru |" in page
+
+
+def start(*words, **options):
+    return subprocess.Popen([sys.executable, "-c", SMALL, *words], text=True, env=os.environ, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_with_130_and_a_usable_checkpoint(tmp_path, number):
+    words = ["run", "pendulum-regression", "--model", "gru", "--set", "training.batch_size=6", "--out", "r"]
+    process = start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (tmp_path / "r" / "last.safetensors").exists():
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors, errors
+    assert errors.strip().count("\n") == 0 and "the same command with --resume goes on" in errors
+    from cru.training.checkpoint import read_checkpoint
+
+    assert read_checkpoint(tmp_path / "r" / "last.safetensors")[1]["progress"]["epoch"] >= 1
+
+
+def test_two_processes_do_not_work_in_one_folder(tmp_path):
+    from filelock import FileLock
+
+    Path("r").mkdir()
+    with FileLock("r/.lock"):
+        assert "another process is at work in r" in refused("run", "pendulum-regression", *QUICK, "--out", "r")
+
+
+def test_a_terminal_gets_a_live_bar(monkeypatch):
+    leader, follower = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    words = ["run", "pendulum-regression", "--model", "gru", *QUICK]
+    process = start(*words, stdout=follower, stderr=follower)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    assert process.wait(60) == 0
+    text = shown.decode(errors="replace")
+    assert "epoch 2/2" in text and "validation mse" in text and "left" in text and "\x1b[" in text
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys; from cru.cli import app\ntry: app(['run', '--help'])\nexcept SystemExit: pass\n"
+    code += "heavy = {'torch', 'numpy', 'accelerate', 'pandas', 'matplotlib', 'safetensors'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,114 @@
+"""The commands in README and docs are executed: each line of every bash block, on a pendulum of a few sequences."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cru.cli import app
+from cru.data.datasets import pendulum
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "docs" / "training.md"]
+SCRIPT = """
+from cru.cli import app
+from cru.data.datasets import pendulum
+
+pendulum.SIZES = (8, 4, 4)
+app(prog_name="cru")
+"""
+SMALL = ["--set", "training.epochs=1", "--set", "training.batch_size=4"]
+
+
+def commands(page: Path) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def lines(*starts: str) -> list[str]:
+    found = [line for page in PAGES for line in commands(page)]
+    return list(dict.fromkeys(line for line in found if line.startswith(starts)))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def small_world(cache, tmp_path, monkeypatch):
+    """Few sequences, and a cache that all commands share."""
+    monkeypatch.setenv("CRU_CACHE_DIR", str(cache))
+    monkeypatch.setattr(pendulum, "SIZES", (8, 4, 4))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_no_command_is_forgotten():
+    known = lines("cru ", "make ", "torchrun ", "accelerate ")
+    assert set(known) == {line for page in PAGES for line in commands(page)} and len(known) > 12
+
+
+@pytest.mark.parametrize("line", lines("cru "))
+def test_cru(line, request):
+    words = shlex.split(line)[1:]
+    if words[0] == "run":
+        words += SMALL
+        if words[1].startswith("ushcn"):
+            folder = request.getfixturevalue("tmp_path") / "raw"
+            folder.mkdir()
+            (folder / "x.dly").write_text("".join(station(f"USC0000000{k}") for k in range(5)))
+            words += ["--data-dir", str(folder), "--set", "data.train=2"]
+    if words[0] == "reproduce":
+        words += ["--hours", "0"]  # everything but the waiting
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+
+
+def station(name: str) -> str:
+    months = [(year, month) for year in range(1990, 1995) for month in range(1, 13)]
+    days = "".join(f"{10 * day:5d}   " for day in range(1, 29)) + "-9999   " * 3
+    return "".join(f"{name}{year}{month:02d}TMAX{days}\n" for year, month in months)
+
+
+@pytest.mark.parametrize("line", lines("torchrun", "accelerate"))
+def test_launchers(line, tmp_path):
+    (tmp_path / "small.py").write_text(SCRIPT)
+    modules = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli"}
+    words = shlex.split(line.replace("-m cru.cli", "small.py"))
+    words = [sys.executable, "-m", modules[words[0]], *words[1:], *SMALL]
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASTER_PORT": "0"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Kept in runs/pendulum-regression/") == 1
+
+
+@pytest.mark.parametrize("line", lines("make "))
+def test_make(line, monkeypatch):
+    """The targets are there; the demo itself is run below."""
+    target = shlex.split(line, comments=True)[1]
+    assert re.search(rf"^{target}: install", (ROOT / "Makefile").read_text(), re.M)
+
+
+@pytest.mark.parametrize("name", ["demo", "layers"])
+def test_examples(name, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CRU_DEMO_DIR": str(tmp_path)}
+    environment |= {"CRU_DEMO_SIZES": "8,4,6", "CRU_DEMO_EPOCHS": "2", "CRU_DEMO_STEPS": "2"}
+    words = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    pictures = {"demo": {"angle.png", "gain.png"}, "layers": {"layers.png"}}[name]
+    assert pictures <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target

@@ -1,0 +1,30 @@
+"""`kill -9` at random moments: the run goes on to the very same weights and scores."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from cru.evaluation import ledger
+from cru.training import run
+from cru.training.checkpoint import read_checkpoint
+from tests.training.crash import SETTINGS
+from tests.training.tiny import tiny_splits, without_times
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_killed_twelve_times_it_ends_bit_identical(tmp_path):
+    words = [sys.executable, "-m", "tests.training.crash", str(tmp_path / "killed"), "12"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "12 kills, then exit code 0\n", done.stdout + done.stderr
+    whole = run(SETTINGS, tmp_path / "whole", splits=tiny_splits())
+    killed = json.loads((tmp_path / "killed" / "result.json").read_text())
+    assert without_times(killed) == json.loads(json.dumps(without_times(whole)))
+    killed.pop("features")
+    assert ledger.read(tmp_path / "ledger.jsonl") == [killed]
+    for name in ("best.safetensors", "last.safetensors"):
+        one, other = (read_checkpoint(tmp_path / folder / name)[0] for folder in ("whole", "killed"))
+        assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)

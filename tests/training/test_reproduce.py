@@ -1,0 +1,98 @@
+import json
+import time
+
+import pytest
+
+from cru.evaluation import ledger
+from cru.training import reproduce as module
+from cru.training import settings_for
+from cru.training.reproduce import missing, reproduce
+
+
+def done(preset, model, seed, seconds=3.0):
+    settings = settings_for(preset, model, seed=seed)
+    return {"run": f"{preset}{model}{seed}", "preset": preset, "model": model, "seed": seed, "hash": settings.hash} | {
+        "seconds_per_epoch": seconds
+    }
+
+
+def names(cells):
+    return [(cell.settings.preset, cell.settings.model.name, cell.settings.seed) for cell in cells]
+
+
+def test_cheapest_missing_first_and_what_the_ledger_has_is_skipped(tmp_path):
+    book = tmp_path / "ledger.jsonl"
+    ledger.append(book, done("pendulum-regression", "gru", 0))
+    found = missing(["pendulum-regression"], ["cru", "gru", "mean"], seeds=2, ledger_path=book, folder=tmp_path)
+    assert names(found) == [
+        ("pendulum-regression", "mean", 0),
+        ("pendulum-regression", "mean", 1),
+        ("pendulum-regression", "gru", 1),
+        ("pendulum-regression", "cru", 0),
+        ("pendulum-regression", "cru", 1),
+    ]
+    assert [cell.seconds for cell in found] == [0, 0, 300, 3600, 3600]  # measured, else as in the paper
+
+
+def test_a_shortened_run_does_not_count_as_done(tmp_path):
+    book = tmp_path / "ledger.jsonl"
+    short = settings_for("pendulum-regression", "gru", changes=["training.epochs=2"])
+    ledger.append(book, done("pendulum-regression", "gru", 0) | {"hash": short.hash})
+    assert len(missing(["pendulum-regression"], ["gru"], seeds=1, ledger_path=book, folder=tmp_path)) == 1
+
+
+def test_the_whole_grid_and_unknown_names(tmp_path):
+    grid = missing(seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
+    assert {cell.settings.preset for cell in grid} == set(module.paper_presets())
+    with pytest.raises(ValueError, match="did you mean 'cru'"):
+        missing(models=["crue"], ledger_path=tmp_path / "none", folder=tmp_path)
+    with pytest.raises(ValueError, match="did you mean 'ushcn-one-step'"):
+        missing(["ushcn-onestep"], ledger_path=tmp_path / "none", folder=tmp_path)
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Each cell runs a small script instead of an experiment."""
+    import subprocess
+    import sys
+
+    def use(code):
+        def start(cell, ledger_path, data_dir):
+            cell.folder.mkdir(parents=True, exist_ok=True)
+            with (cell.folder / "output.txt").open("wb") as output:
+                words = [sys.executable, "-c", code, str(cell.folder), cell.settings.model.name]
+                return subprocess.Popen(words, stdout=output, stderr=output)
+
+        monkeypatch.setattr(module, "_start", start)
+
+    return use
+
+
+def test_failures_are_told_and_do_not_stop_the_others(tmp_path, scripts):
+    scripts("import sys; sys.exit('cru: it broke' if sys.argv[2] == 'gru' else 0)")
+    cells = missing(["pendulum-regression"], ["gru", "cru"], seeds=1, ledger_path=tmp_path / "l", folder=tmp_path)
+    lines = []
+    assert reproduce(cells, hours=0.1, jobs=2, say=lines.append) == ["pendulum-regression gru seed 0"]
+    assert "FAILED pendulum-regression gru seed 0: cru: it broke" in lines
+    assert any(line.startswith("done   pendulum-regression cru seed 0") for line in lines)
+
+
+def test_the_time_budget_stops_what_is_under_way(tmp_path, scripts):
+    scripts("import time; time.sleep(60)")
+    cells = missing(["pendulum-regression"], ["gru", "cru"], seeds=1, ledger_path=tmp_path / "l", folder=tmp_path)
+    lines, start = [], time.monotonic()
+    assert reproduce(cells, hours=1 / 3600, jobs=1, say=lines.append) == []
+    assert time.monotonic() - start < 20
+    assert lines[-1] == "stop   pendulum-regression gru seed 0: its last epoch is kept"
+
+
+def test_a_real_cell_from_start_to_ledger(tmp_path, monkeypatch):
+    """The naive model of the smallest experiment, in its own process; called again, there is nothing to do."""
+    monkeypatch.setenv("CRU_CACHE_DIR", str(tmp_path / "cache"))
+    book, where = tmp_path / "ledger.jsonl", {"ledger_path": tmp_path / "ledger.jsonl", "folder": tmp_path / "runs"}
+    cells = missing(["pendulum-regression"], ["mean"], seeds=1, **where)
+    assert reproduce(cells, hours=0.2, ledger_path=book) == []
+    entry = json.loads(book.read_text())
+    assert (entry["preset"], entry["model"], entry["changed"]) == ("pendulum-regression", "mean", [])
+    assert entry["scores"]["best"]["test"]["all"]["mse"] == pytest.approx(0.42, abs=0.05)
+    assert missing(["pendulum-regression"], ["mean"], seeds=1, **where) == []

@@ -1,0 +1,193 @@
+import json
+
+import pytest
+import torch
+
+from cru.errors import RunError
+from cru.evaluation import evaluate, ledger
+from cru.models import Prediction
+from cru.training import load_model, run
+from cru.training.checkpoint import read_checkpoint
+from cru.training.engine import Engine
+from cru.training.experiment import make_model
+from cru.training.listener import Listener
+from cru.training.loop import Loop
+from tests.training.tiny import tiny_settings, tiny_splits, without_times
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return tiny_splits()
+
+
+class Stop(Listener):
+    """Ends a run after so many epochs, as Ctrl-C would."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def epoch(self, record, *, better):
+        if record["epoch"] == self.after:
+            raise KeyboardInterrupt
+
+
+def weights(path):
+    return read_checkpoint(path)[0]
+
+
+@pytest.mark.parametrize("model", ["f-cru", "cru", "rkn-dt", "gru-dt"])
+def test_training_lowers_the_loss_and_leaves_everything_in_the_folder(model, splits, tmp_path):
+    record = run(tiny_settings(model, epochs=4), tmp_path / "r", splits=splits, ledger_path=tmp_path / "ledger.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4] and lines[-1]["loss"] < lines[0]["loss"]
+    assert {"best.safetensors", "last.safetensors", "result.json", "settings.json"} <= {
+        p.name for p in (tmp_path / "r").iterdir()
+    }
+    features = record.pop("features")
+    assert features["names"] == ("a", "b") and len(features["all"]["mse"]) == len(features["hidden"]["crps"]) == 2
+    assert ledger.read(tmp_path / "ledger.jsonl") == [json.loads(json.dumps(record))]
+    assert record["parameters"] > 0 and record["series"] == {"train": 16, "validation": 4, "test": 4}
+    assert record["changed"] == ["preset"] and record["versions"]["torch"] and record["hash"]
+    last = lines[-1]["validation"]
+    assert record["scores"]["last"]["validation"]["all"] == last["all"]
+    assert {"mse", "mae", "nll", "crps", "coverage50", "coverage90"} < last["hidden"].keys()
+
+
+def test_the_best_epoch_is_the_one_with_the_best_validation(splits, tmp_path):
+    record = run(tiny_settings(epochs=6, learning_rate=0.3), tmp_path / "r", splits=splits)
+    lines = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines()]
+    scores = [line["validation"]["all"]["mse"] for line in lines]
+    best = min(scores)
+    assert record["scores"]["best"]["epoch"] == scores.index(best) + 1
+    assert record["scores"]["best"]["validation"]["all"]["mse"] == best
+    model = load_model(tmp_path / "r")
+    assert evaluate(model, splits.test, batch_size=5)["mse"] == record["scores"]["best"]["test"]["all"]["mse"]
+
+
+def test_one_seed_fixes_everything(splits, tmp_path):
+    first, again, other = (
+        run(tiny_settings(seed=seed), tmp_path / name, splits=splits) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert without_times(first) == without_times(again)
+    assert first["scores"] != other["scores"]
+
+
+def test_what_the_caller_draws_does_not_matter(splits, tmp_path):
+    torch.manual_seed(5)
+    first = run(tiny_settings(), tmp_path / "a", splits=splits)
+    torch.manual_seed(6)
+    assert without_times(run(tiny_settings(), tmp_path / "b", splits=splits)) == without_times(first)
+
+
+@pytest.mark.parametrize("model", ["f-cru", "gru"])
+def test_resuming_after_an_interruption_is_bit_identical(model, splits, tmp_path):
+    settings = tiny_settings(model, epochs=5, schedule="cosine", optimizer="adamw", weight_decay=0.01)
+    whole = run(settings, tmp_path / "whole", splits=splits)
+    for after in (1, 2, 4):
+        with pytest.raises(KeyboardInterrupt):
+            run(settings, tmp_path / "cut", splits=splits, resume=True, listener=Stop(after))
+    resumed = run(settings, tmp_path / "cut", splits=splits, resume=True)
+    assert without_times(resumed) == without_times(whole)
+    for name in ("best.safetensors", "last.safetensors"):
+        one, other = weights(tmp_path / "whole" / name), weights(tmp_path / "cut" / name)
+        assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+    logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "cut")]
+    assert [without_times(json.loads(a)) for a in logs[0]] == [without_times(json.loads(b)) for b in logs[1]]
+
+
+def test_a_finished_run_is_not_run_again_and_enters_the_ledger_once(splits, tmp_path):
+    settings, book = tiny_settings(), tmp_path / "ledger.jsonl"
+    first = run(settings, tmp_path / "r", splits=splits)
+    for _ in range(2):
+        again = run(settings, tmp_path / "r", splits=splits, resume=True, ledger_path=book, listener=Stop(1))
+        assert again == json.loads(json.dumps(first))
+    assert len(ledger.read(book)) == 1
+
+
+def test_a_folder_with_another_run_is_refused(splits, tmp_path):
+    run(tiny_settings(), tmp_path / "r", splits=splits)
+    with pytest.raises(ValueError, match="already holds a run: go on with it"):
+        run(tiny_settings(), tmp_path / "r", splits=splits)
+    with pytest.raises(ValueError, match=r"they differ in training\.epochs"):
+        run(tiny_settings(epochs=9), tmp_path / "r", splits=splits, resume=True)
+    (tmp_path / "r" / "result.json").unlink()
+    content = (tmp_path / "r" / "last.safetensors").read_bytes()
+    (tmp_path / "r" / "last.safetensors").write_bytes(content[:200])
+    with pytest.raises(ValueError, match=r"last\.safetensors is truncated"):
+        run(tiny_settings(), tmp_path / "r", splits=splits, resume=True)
+
+
+def test_early_stopping(splits, tmp_path):
+    settings = tiny_settings(epochs=50, learning_rate=1.0, patience=2)
+    record = run(settings, tmp_path / "r", splits=splits)
+    assert record["epochs"] == record["scores"]["best"]["epoch"] + 2 < 50
+
+
+def test_a_rule_needs_no_epochs(splits, tmp_path):
+    record = run(tiny_settings("series-mean", options={}), tmp_path / "r", splits=splits)
+    assert record["epochs"] == 0 and record["parameters"] == 0
+    assert 0 < record["scores"]["best"]["test"]["all"]["mse"] < 1
+    model = load_model(tmp_path / "r")
+    assert evaluate(model, splits.test)["mse"] == pytest.approx(record["scores"]["best"]["test"]["all"]["mse"])
+
+
+def test_a_model_that_looks_ahead_is_refused_for_a_causal_task():
+    import cru
+
+    series = tiny_splits(hidden=0.0).train
+    causal = cru.data.one_step_ahead(series)
+    with pytest.raises(ValueError, match="'linear' looks at later inputs"):
+        make_model(tiny_settings("linear", options={}), causal)
+
+
+class Poisoned:
+    """Makes the loss NaN in chosen calls, or always."""
+
+    def __init__(self, model, when):
+        self.loss, self.when, self.calls = model.loss, when, 0
+
+    def __call__(self, batch, *, progress=1.0):
+        self.calls += 1
+        loss = self.loss(batch, progress=progress)
+        return loss * float("nan") if self.when(self.calls) else loss
+
+
+def loop_with(when, splits, folder, **training):
+    settings = tiny_settings(**training)
+    model = make_model(settings, splits.train)
+    model.loss = Poisoned(model, when)
+    return Loop(settings, model, splits.train, splits.validation, engine=Engine(), folder=folder)
+
+
+def test_a_single_nan_is_skipped_and_counted(splits, tmp_path):
+    loop = loop_with(lambda call: call in (2, 6), splits, tmp_path)
+    progress = loop.run()
+    assert (progress.epoch, progress.skipped, progress.skipped_in_a_row) == (3, 2, 0)
+    assert all(bool(p.isfinite().all()) for p in loop.model.parameters())
+    assert [record["skipped"] for record in progress.history] == [1, 2, 2]
+
+
+def test_several_in_a_row_stop_the_run_with_its_whereabouts(splits, tmp_path):
+    loop = loop_with(lambda call: call > 5, splits, tmp_path, max_skipped=3)
+    with pytest.raises(RunError) as error:
+        loop.run()
+    message = str(error.value)
+    assert "not finite in 3 steps in a row" in message and "epoch 2, batch 4" in message
+    assert "series s" in message and "the gradient of encoder" in message
+    assert read_checkpoint(tmp_path / "last.safetensors")[1]["progress"]["epoch"] == 1
+
+
+def test_a_gradient_that_overflows_is_skipped_too(splits, tmp_path):
+    loop = loop_with(lambda call: False, splits, tmp_path, max_skipped=2)
+    original = loop.model.loss
+    loop.model.loss = lambda batch, *, progress=1.0: (original(batch, progress=progress) * 1e38) * 1e-30
+    before = {name: p.detach().clone() for name, p in loop.model.named_parameters()}
+    with pytest.raises(RunError, match="2 steps in a row"):
+        loop.run()
+    assert all(torch.equal(p, before[name]) for name, p in loop.model.named_parameters())
+
+
+def test_a_prediction_is_what_the_scores_are_of(splits):
+    settings = tiny_settings("mean", options={})
+    model = make_model(settings, splits.train)
+    assert isinstance(model(splits.train.batch([0])), Prediction)

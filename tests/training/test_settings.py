@@ -1,0 +1,140 @@
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from cru.training import RunSettings, models_of, presets, settings_for
+from cru.training.presets import parse_change, read_preset
+from cru.training.schedule import learning_rate
+from cru.training.settings import TrainingSettings, differences
+from tests.training.tiny import tiny_settings
+
+PAPER = [
+    "pendulum-interpolation",
+    "pendulum-regression",
+    "ushcn-interpolation",
+    "ushcn-extrapolation",
+    "physionet-interpolation",
+    "physionet-extrapolation",
+    "ushcn-one-step",
+    "physionet-one-step",
+    "ushcn-sparseness",
+]
+
+
+def test_there_is_a_preset_for_every_experiment():
+    assert set(PAPER) <= set(presets())
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_presets_hold_the_paper_s_settings(preset):
+    from cru.models import MODELS
+    from cru.models.paper import SETTINGS
+
+    dataset = read_preset(preset)["data"]["dataset"]
+    for model in models_of(preset):
+        if model not in MODELS:
+            continue
+        settings = settings_for(preset, model, seed=3)
+        training, options = settings.training, settings.model.options
+        assert (settings.seed, settings.data_seed, settings.preset) == (3, 3, preset)
+        assert (training.epochs, training.optimizer) == (100, "adam")
+        assert training.batch_size == (100 if dataset == "physionet" else 50)
+        assert training.clip == (None if dataset.startswith("pendulum") else 1.0)
+        if model in ("cru", "f-cru", "rkn", "rkn-dt"):
+            sizes = SETTINGS[dataset]
+            assert (options["hidden_size"], options["num_basis"]) == (sizes.hidden_size, sizes.num_basis)
+            assert model == "f-cru" or options["bandwidth"] == sizes.bandwidth
+            assert training.learning_rate == (5e-3 if model == "f-cru" else 1e-3)
+            assert training.schedule == "constant"
+        if model in ("gru-d", "ode-rnn", "latent-ode"):
+            assert (training.learning_rate, training.schedule, training.decay) == (0.01, "exponential", 0.999)
+
+
+def test_settings_survive_json():
+    settings = settings_for("ushcn-sparseness", "cru", seed=2)
+    again = RunSettings.from_dict(json.loads(json.dumps(settings.as_dict())))
+    assert again == settings and again.hash == settings.hash
+
+
+def test_hash_changes_with_every_setting_and_only_then():
+    base = tiny_settings()
+    assert base.hash == tiny_settings().hash
+    others = [tiny_settings(seed=1), tiny_settings(epochs=4), tiny_settings("cru"), tiny_settings(clip=1.0)]
+    assert len({base.hash, *(other.hash for other in others)}) == 5
+    assert (
+        base.hash
+        == dataclasses.replace(base, training=TrainingSettings(epochs=3, batch_size=5, learning_rate=0.01)).hash
+    )
+
+
+def test_changes_are_toml_values_or_bare_words():
+    assert parse_change("training.epochs=5") == (["training", "epochs"], 5)
+    assert parse_change("data.options.scaling=train") == (["data", "options", "scaling"], "train")
+    assert parse_change("a.b={ c = [1, 2] }") == (["a", "b"], {"c": [1, 2]})
+    settings = settings_for("pendulum-regression", "cru", changes=["training.epochs=5", "model.hidden_size=20"])
+    assert differences(settings, settings_for("pendulum-regression", "cru")) == [
+        "model.options.hidden_size",
+        "training.epochs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training.epoch=5", "no setting `training.epoch`; did you mean 'epochs'"),
+        ("trianing.epochs=5", "did you mean 'training'"),
+        ("training.epochs=0", "`training.epochs` must be at least 1, got 0"),
+        ("training.epochs=many", "`training.epochs` must be a whole number, got 'many'"),
+        ("training.epochs=true", "must be a whole number, got True"),
+        ("training.schedule=cosin", "'constant', 'exponential', 'cosine', got 'cosin'"),
+        ("training.learning_rate=-1", "`training.learning_rate` must be positive"),
+        ("training.clip=text", 'must be a number or "none"'),
+        ("data.train=0", "`data.train` must be at least 1"),
+        ("model.hidensize=3", "no setting `model.hidensize` for 'cru'; did you mean 'hidden_size'"),
+        ("training", "must look like training.epochs=5"),
+        ("training=5", "`training` is a section"),
+    ],
+)
+def test_wrong_changes_say_what_is_wrong(change, message):
+    with pytest.raises(ValueError) as error:
+        settings_for("ushcn-interpolation", "cru", changes=[change])
+    assert message in str(error.value)
+
+
+def test_unknown_names_get_the_closest():
+    with pytest.raises(ValueError, match="did you mean 'pendulum-regression'"):
+        settings_for("pendulum-regresion", "cru")
+    with pytest.raises(ValueError, match="did you mean 'f-cru'"):
+        settings_for("pendulum-regression", "fcru")
+    with pytest.raises(ValueError, match="has no settings for the model 'climatology'"):
+        settings_for("pendulum-regression", "climatology")
+
+
+def test_none_is_written_as_a_word():
+    assert settings_for("ushcn-interpolation", "cru", changes=["training.clip=none"]).training.clip is None
+
+
+def test_a_preset_of_one_s_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[data]\ndataset = "ushcn"\ntask = "interpolation"\n[models.cru]\ntraining = { epochs = 7 }\n')
+    settings = settings_for(str(path), "cru")
+    assert (settings.preset, settings.training.epochs) == ("mine", 7)
+    path.write_text("[data\n")
+    with pytest.raises(ValueError, match="is not valid TOML"):
+        settings_for(str(path), "cru")
+    path.write_text('[data]\ntask = "interpolation"\n[models.cru]\n')
+    with pytest.raises(ValueError, match=r"`data.dataset` must be given"):
+        settings_for(str(path), "cru")
+
+
+def test_schedules():
+    constant = TrainingSettings(learning_rate=1.0)
+    assert {learning_rate(constant, step, 100) for step in range(100)} == {1.0}
+    falling = TrainingSettings(learning_rate=1.0, schedule="exponential", decay=0.9)
+    assert learning_rate(falling, 2, 100) == pytest.approx(0.81) and learning_rate(falling, 99, 100) == 0.1
+    cosine = TrainingSettings(learning_rate=1.0, schedule="cosine", floor=0.01, warmup=4)
+    rates = [learning_rate(cosine, step, 100) for step in range(100)]
+    assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0]) and rates[-1] == pytest.approx(0.01)
+    assert all(a >= b for a, b in itertools.pairwise(rates[4:]))
