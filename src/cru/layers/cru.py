@@ -1,6 +1,6 @@
 """The Continuous Recurrent Unit."""
 
-import torch
+from typing import Any
 
 from cru.functional import ExpmTransition
 from cru.layers.banded import BandedBasis
@@ -27,31 +27,8 @@ class CRU(LocallyLinearLayer):
             `cru.functional.positive`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        num_basis: int = 15,
-        bandwidth: int = 3,
-        time_scale: float = 1.0,
-        noise_map: str = "softplus",
-        variance_map: str = "elu+1",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_basis=num_basis,
-            bandwidth=bandwidth,
-            time_scale=time_scale,
-            noise_map=noise_map,
-            variance_map=variance_map,
-            device=device,
-            dtype=dtype,
-        )
-        self.basis = BandedBasis(num_basis, self.obs_size, bandwidth, device=device, dtype=dtype)
+    def _add_bases(self, where: dict[str, Any]) -> None:
+        self.basis = BandedBasis(self.num_basis, self.obs_size, self.bandwidth, **where)
 
     def transition(self) -> ExpmTransition:
         """A = Σ_k α_k B_k."""

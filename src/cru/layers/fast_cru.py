@@ -1,5 +1,7 @@
 """The f-CRU: transitions that share their eigenvectors."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,33 +23,10 @@ class FastCRU(LocallyLinearLayer):
         torch.Size([3, 4])
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        num_basis: int = 15,
-        bandwidth: int = 3,
-        time_scale: float = 1.0,
-        noise_map: str = "softplus",
-        variance_map: str = "elu+1",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_basis=num_basis,
-            bandwidth=bandwidth,
-            time_scale=time_scale,
-            noise_map=noise_map,
-            variance_map=variance_map,
-            device=device,
-            dtype=dtype,
-        )
-        values = torch.full((num_basis, hidden_size), INITIAL_EIGENVALUE, device=device, dtype=dtype)
-        self.eigenvalues = nn.Parameter(values)
-        self.raw_eigenvectors = nn.Parameter(torch.zeros(hidden_size, hidden_size, device=device, dtype=dtype))  # E = I
+    def _add_bases(self, where: dict[str, Any]) -> None:
+        size = self.hidden_size
+        self.eigenvalues = nn.Parameter(torch.full((self.num_basis, size), INITIAL_EIGENVALUE, **where))
+        self.raw_eigenvectors = nn.Parameter(torch.zeros(size, size, **where))  # E = I
 
     @property
     def eigenvectors(self) -> Float[Tensor, "state state"]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -19,16 +20,30 @@ class LocallyLinearLayer(KalmanLayer):
         input_size: int,
         hidden_size: int,
         *,
-        num_basis: int,
-        bandwidth: int,
-        coefficient_inputs: int | None = None,
-        **options: Any,
+        num_basis: int = 15,
+        bandwidth: int = 3,
+        time_scale: float = 1.0,
+        noise_map: str = "softplus",
+        variance_map: str = "elu+1",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, **options)
+        maps = {"noise_map": noise_map, "variance_map": variance_map}
+        super().__init__(input_size, hidden_size, time_scale=time_scale, **maps, device=device, dtype=dtype)
         check_bases(hidden_size, num_basis, bandwidth)
         self.num_basis, self.bandwidth = num_basis, bandwidth
         where = {"device": self.raw_noise.device, "dtype": self.raw_noise.dtype}
-        self.coefficients = nn.Linear(coefficient_inputs or hidden_size, num_basis, **where)  # type: ignore[arg-type]
+        self.coefficients = nn.Linear(self.coefficient_inputs, num_basis, **where)  # type: ignore[arg-type]
+        self._add_bases(where)
+
+    @property
+    def coefficient_inputs(self) -> int:
+        """What the network that weighs the bases sees: the state."""
+        return self.hidden_size
+
+    def _add_bases(self, where: dict[str, Any]) -> None:
+        """Make the parameters of the bases, on a device and in a type."""
+        raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
     def transition(self) -> Transition:
         """The dynamics as plain data, from the parameters as they are now."""

@@ -1,6 +1,7 @@
 """The Recurrent Kalman Network's layer, the discrete ancestor of the CRU."""
 
-import torch
+from typing import Any
+
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -25,42 +26,18 @@ class RKN(LocallyLinearLayer):
         torch.Size([3, 5, 8])
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        num_basis: int = 15,
-        bandwidth: int = 3,
-        time_aware: bool = False,
-        time_scale: float = 1.0,
-        noise_map: str = "softplus",
-        variance_map: str = "elu+1",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_basis=num_basis,
-            bandwidth=bandwidth,
-            coefficient_inputs=hidden_size + 1 if time_aware else None,
-            time_scale=time_scale,
-            noise_map=noise_map,
-            variance_map=variance_map,
-            device=device,
-            dtype=dtype,
-        )
+    def __init__(self, input_size: int, hidden_size: int, *, time_aware: bool = False, **options: Any) -> None:
         self.time_aware = time_aware
-        self.basis = BandedBasis(
-            num_basis,
-            self.obs_size,
-            bandwidth,
-            upper_right=INITIAL_COUPLING,
-            lower_left=-INITIAL_COUPLING,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(input_size, hidden_size, **options)
+
+    @property
+    def coefficient_inputs(self) -> int:
+        """The state and, if time-aware, the gap to the next time."""
+        return self.hidden_size + self.time_aware
+
+    def _add_bases(self, where: dict[str, Any]) -> None:
+        sizes = (self.num_basis, self.obs_size, self.bandwidth)
+        self.basis = BandedBasis(*sizes, upper_right=INITIAL_COUPLING, lower_left=-INITIAL_COUPLING, **where)
 
     def transition(self) -> DiscreteTransition:
         """A = I + Σ_k α_k B_k."""
