@@ -174,6 +174,44 @@ def test_numbers_that_change_their_kind_far_down_a_csv_file(tmp_path):
     assert series.mask[:, 1].sum() == 1
 
 
+@pytest.mark.parametrize("row", [999, 1000, 1001, 1002, 1500])
+@pytest.mark.parametrize("late", ["2b,0.5,0.5,true,2.5", "2,-1,1e3,false,", "x,7,NA,,NaN"])
+def test_a_csv_file_may_change_at_any_row(tmp_path, row, late):
+    lines = [f"1,{k},{k},true," for k in range(3000)]
+    lines[row] = late
+    path = tmp_path / "late.csv"
+    path.write_text("\n".join(["id,t,x,b,y", *lines]) + "\n")
+    series = from_table(path, id="id", time="t")
+    who, when, *values = late.split(",")
+    assert series.ids == ("1", who) and series.lengths.tolist() == [2999, 1] and series.times[-1] == float(when)
+    known = {"true": 1.0, "false": 0.0, "": 0.0, "NA": 0.0, "NaN": 0.0}
+    assert series.values[-1].tolist() == [known[v] if v in known else float(v) for v in values]
+    path.write_text("\n".join(["id,t,x,b,y", *lines[:-1], "1,1,some text,true,"]) + "\n")
+    with pytest.raises(ValueError, match=r"these are not: 'x' \(String\)\."):
+        from_table(path, id="id", time="t")
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_names_in_a_csv_file_are_taken_as_they_are_written(tmp_path, ending):
+    path = tmp_path / f"names.{ending}"
+    frame = pd.DataFrame(
+        {"id": ["7", "007", "NA", "10"], "t": [0, 1, 2, 3], "v": ["nan", "01", "1", "nan"], "x": ["1", "NA", "3", "4"]}
+    )
+    frame.to_csv(path, index=False)
+    wide = from_table(path, id="id", time="t", values="x")
+    assert wide.ids == ("007", "10", "7", "NA") and wide.mask[:, 0].tolist() == [False, True, True, True]
+    long = from_table(path, id="id", time="t", variable="v", values="x")
+    assert long.ids == wide.ids and long.names == ("01", "1", "nan")
+    frame.assign(id=["7", "", "NA", "10"]).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"column 'id' must be filled in every row: 1 of 4"):
+        from_table(path, id="id", time="t", values="x")
+
+
+def test_series_come_in_one_order_from_every_kind_of_table(as_table):
+    table = as_table({"id": [10, 9, 100, 1], "t": [0, 0, 0, 0], "x": [1.0, 2.0, 3.0, 4.0]})
+    assert from_table(table, id="id", time="t").ids == ("1", "9", "10", "100")
+
+
 def test_only_dates_that_mean_the_same_everywhere_are_read(tmp_path):
     path = tmp_path / "dates.csv"
     path.write_text("id,t,x\n1,02/01/2020,3\n1,03/01/2020,4\n")

@@ -54,7 +54,8 @@ def from_table(
         raise ValueError("`values` must name the one column of readings when `variable` is given.")
     keys = [name for name in (id, time, variable) if name is not None]
     chosen = None if values is None else [values] if isinstance(values, str) else list(values)
-    table = read_table(frame, keys, chosen, time)
+    text = [name for name in (id, variable) if name is not None]
+    table = read_table(frame, keys + (chosen or []), time=time, text=text, everything=chosen is None)
     columns = chosen if chosen is not None else [name for name in table.columns if name not in keys]
     _check_columns(table, keys, columns)
 
@@ -147,6 +148,9 @@ def _codes(table: pl.DataFrame, name: str) -> tuple[list[str], np.ndarray]:
     key = table.drop_in_place(name)
     key = key.cast(pl.String) if key.dtype in (pl.Categorical, pl.Enum) else key
     distinct = key.unique().sort()
+    if distinct.dtype == pl.String:  # numbers written as text in the order of numbers, as in a frame
+        number = distinct.cast(pl.Int64, strict=False)
+        distinct = distinct if number.has_nulls() else distinct.gather(np.argsort(number.to_numpy(), kind="stable"))
     lookup = pl.DataFrame({"key": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
     codes = pl.DataFrame({"key": key}).join(lookup, on="key", how="left", maintain_order="left")["code"]
     return [str(entry) for entry in distinct], codes.to_numpy()
