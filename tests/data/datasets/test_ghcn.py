@@ -46,7 +46,9 @@ def test_text_that_is_no_dly_is_refused():
     line = dly_line("USC00000001", 1990, 1, "TMAX", {1: (215, " ")})
     with pytest.raises(ValueError, match=r"number in columns 12-15"):
         parse(line.replace("1990", "199x") + "\n")
-    with pytest.raises(ValueError, match=r"x.dly must .* number in columns 16-17: line 2 begins with 'USC000000011990 1"):
+    with pytest.raises(
+        ValueError, match=r"x.dly must .* number in columns 16-17: line 2 begins with 'USC000000011990 1"
+    ):
         parse(line + "\n" + line.replace("199001", "1990 1") + "\n")
     with pytest.raises(ValueError, match=r"31 whole numbers: the one that begins with 'USC00000001199001TMAX'"):
         parse(line.replace("  215", "21.5 ") + "\n")

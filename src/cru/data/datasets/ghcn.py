@@ -111,7 +111,8 @@ def _whole(
         line = number[wrong.argmax()]
         found = lines[line - 1, :21].tobytes().decode("latin-1")
         raise ValueError(
-            f"{name} must hold .dly lines with a number in columns {start + 1}-{stop}: line {line} begins with {found!r}."
+            f"{name} must hold .dly lines with a number in columns {start + 1}-{stop}: line {line} begins with "
+            f"{found!r}."
         )
     return digits @ 10 ** np.arange(stop - start)[::-1]
 
