@@ -109,6 +109,13 @@ def test_duplicates_are_refused_or_averaged(as_table):
 def test_text_and_categories_are_named(as_table):
     table = as_table({"id": [1, 2], "t": [0, 1], "x": [1.0, 2.0], "colour": ["red", "blue"], "note": ["a", "b"]})
     with pytest.raises(ValueError, match=r"these are not: 'colour' .*, 'note'"):
+def test_the_origin_is_the_earliest_date_also_with_years_of_five_digits():
+    seconds = pl.Series([500_000_000_000, 0]).cast(pl.Int64) * 10**6
+    frame = pl.DataFrame({"t": seconds.cast(pl.Datetime("us")), "x": [1.0, 2.0]})
+    series = from_table(frame, id=None, time="t", unit="s")
+    assert series.origin.startswith("1970-01-01T00:00:00") and series.times.tolist() == [0, 5e11]
+
+
         from_table(table, id="id", time="t")
     assert from_table(table, id="id", time="t", values="x").names == ("x",)
     categories = pd.DataFrame({"id": [1, 2], "t": [0, 1], "kind": pd.Categorical(["p", "q"])})

@@ -176,7 +176,9 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
         stamps = stamps.dt.convert_time_zone("UTC")
     tick = {"ms": 10**6, "us": 10**3, "ns": 1}[getattr(stamps.dtype, "time_unit", "us")]
     ticks = stamps.to_physical().to_numpy()
-    return (ticks - ticks.min()) / (UNITS[unit] / tick), unit, str(stamps.dt.to_string("iso:strict").min())
+    first = int(ticks.argmin())
+    origin = str(stamps.slice(first, 1).dt.to_string("iso:strict")[0])
+    return (ticks - ticks[first]) / (UNITS[unit] / tick), unit, origin
 
 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str]) -> None:
