@@ -256,3 +256,5 @@ def test_dictionary_of_arrays():
         from_arrays({"X": X, "time_points": [1, 2, 3]})
     with pytest.raises(ValueError, match=r"name the 2 features"):
         from_arrays({"X": X}, names=["one"])
+    with pytest.raises(ValueError, match=r"`time_points` must be numbers, got datetime64\[D\]"):
+        from_arrays({"X": X, "time_points": np.array(["2024-01-01", "2024-01-02"], "M8[D]")})

@@ -8,7 +8,7 @@ import polars as pl
 
 from cru.data.grouping import average, group, pivot
 from cru.data.reading import read_table
-from cru.data.series import SeriesSet, make_series, series_of_row
+from cru.data.series import SeriesSet, as_times, make_series, series_of_row
 
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
@@ -100,7 +100,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     if X.ndim != 3 or X.dtype.kind not in "fiub":
         raise ValueError(f"`X` must hold numbers of shape (series, time, feature), got {X.dtype} {X.shape}.")
     count, length, width = X.shape
-    points = np.asarray(data.get("time_points", np.arange(length)), np.float64)
+    points = as_times(data.get("time_points", np.arange(length)), "time_points")
     if points.shape not in ((length,), (count, length)):
         raise ValueError(
             f"`time_points` must have shape ({length},) or ({count}, {length}), as `X` has, got {points.shape}."
