@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from cru.data import from_arrays, from_table
+from cru.data import from_arrays, from_table, regression
 
 WIDE = {
     "station": ["b", "a", "a", "b", "a"],
@@ -62,6 +62,40 @@ def test_long_rows_become_columns(as_table):
     assert series.mask.tolist() == [[False, True], [True, True], [False, True]]
 
 
+def test_columns_of_labels_are_targets_of_a_regression(as_table):
+    table = as_table(WIDE | {"rain": [1.0, 2.0, np.nan, 4.0, 5.0], "snow": [0, 1, 0, 1, 0]})
+    series = from_table(table, id="station", time="day", targets=["rain", "snow"])
+    assert series.names == ("tmax", "tmin") and set(series.per_time) == {"rain", "snow"}
+    tasked = regression(series, target="rain")
+    assert tasked.target_shape == (1,) and tasked.input_shape == (2,)
+    assert tasked.targets[:, 0].tolist() == [0, 5, 2, 4, 1], "sorted as the readings are"
+    assert tasked.target_mask[:, 0].tolist() == [False, True, True, True, True]
+    both = regression(series, target=["snow", "rain"])
+    assert both.targets.tolist() == [[0, 0], [0, 5], [1, 2], [1, 4], [0, 1]]
+    assert both.batch([1]).targets.tolist() == [[[1, 4], [0, 1]]]
+    chosen = from_table(table, id="station", time="day", values=["tmin"], targets="rain")
+    assert chosen.names == ("tmin",) and list(chosen.per_time) == ["rain"]
+
+
+def test_labels_of_one_time_are_averaged_as_readings_are():
+    frame = pd.DataFrame({"t": [1, 1, 2], "x": [1.0, 3.0, 5.0], "y": [np.nan, 4.0, 6.0]})
+    series = from_table(frame, id=None, time="t", targets="y", duplicates="mean")
+    assert series.values[:, 0].tolist() == [2, 5] and series.per_time["y"].tolist() == [4, 6]
+
+
+def test_mistakes_in_targets_are_explained(as_table):
+    table = as_table(WIDE | {"sky": list("abcde")})
+    for targets in ("tmax", ["day"], ["tmin", "tmin"]):
+        with pytest.raises(ValueError, match=r"`targets` must not repeat a column or hold"):
+            from_table(table, id="station", time="day", values="tmax", targets=targets)
+    with pytest.raises(ValueError, match=r"these are not: 'sky'"):
+        from_table(table, id="station", time="day", targets="sky")
+    with pytest.raises(ValueError, match=r"must have the columns 'rain'"):
+        from_table(table, id="station", time="day", values="tmax", targets="rain")
+    with pytest.raises(ValueError, match=r"`targets` must be columns of a wide table"):
+        from_table(table, id="station", time="day", variable="sky", values="tmax", targets="tmin")
+
+
 def test_dates_are_counted_in_the_unit_from_the_earliest(as_table):
     dates = [dt.datetime(2024, 3, 1, 12), dt.datetime(2024, 2, 28), dt.datetime(2024, 3, 1)]
     table = as_table({"id": ["a", "a", "b"], "date": dates, "x": [1.0, 2.0, 3.0]})
@@ -73,6 +107,13 @@ def test_dates_are_counted_in_the_unit_from_the_earliest(as_table):
         ValueError, match=r"`unit` must be one of us, ms, s, min, h, D, W for dates in 'date', got None"
     ):
         from_table(table, id="id", time="date")
+
+
+def test_the_origin_is_the_earliest_date_also_with_years_of_five_digits():
+    seconds = pl.Series([500_000_000_000, 0]).cast(pl.Int64) * 10**6
+    frame = pl.DataFrame({"t": seconds.cast(pl.Datetime("us")), "x": [1.0, 2.0]})
+    series = from_table(frame, id=None, time="t", unit="s")
+    assert series.origin.startswith("1970-01-01T00:00:00") and series.times.tolist() == [0, 5e11]
 
 
 def test_time_zones_are_one_line_of_time():
@@ -109,13 +150,6 @@ def test_duplicates_are_refused_or_averaged(as_table):
 def test_text_and_categories_are_named(as_table):
     table = as_table({"id": [1, 2], "t": [0, 1], "x": [1.0, 2.0], "colour": ["red", "blue"], "note": ["a", "b"]})
     with pytest.raises(ValueError, match=r"these are not: 'colour' .*, 'note'"):
-def test_the_origin_is_the_earliest_date_also_with_years_of_five_digits():
-    seconds = pl.Series([500_000_000_000, 0]).cast(pl.Int64) * 10**6
-    frame = pl.DataFrame({"t": seconds.cast(pl.Datetime("us")), "x": [1.0, 2.0]})
-    series = from_table(frame, id=None, time="t", unit="s")
-    assert series.origin.startswith("1970-01-01T00:00:00") and series.times.tolist() == [0, 5e11]
-
-
         from_table(table, id="id", time="t")
     assert from_table(table, id="id", time="t", values="x").names == ("x",)
     categories = pd.DataFrame({"id": [1, 2], "t": [0, 1], "kind": pd.Categorical(["p", "q"])})

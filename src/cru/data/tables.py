@@ -29,6 +29,7 @@ def from_table(
     time: str,
     values: Sequence[str] | str | None = None,
     variable: str | None = None,
+    targets: Sequence[str] | str = (),
     unit: str | None = None,
     duplicates: Literal["refuse", "mean"] = "refuse",
 ) -> SeriesSet:
@@ -39,6 +40,9 @@ def from_table(
 
     * Wide: ``values`` are the columns of readings (None: all others); NaN or null means missing.
     * Long: ``variable`` names the column that says what was measured, ``values`` the one column of readings.
+
+    In a wide table, ``targets`` are columns to be predicted at each time and never shown to a model, NaN or null where
+    unknown: they go to ``per_time``, where :func:`~cru.data.regression` finds them.
 
     Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest one in
     the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are
@@ -54,10 +58,14 @@ def from_table(
         raise ValueError("`values` must name the one column of readings when `variable` is given.")
     keys = [name for name in (id, time, variable) if name is not None]
     chosen = None if values is None else [values] if isinstance(values, str) else list(values)
+    labels = [targets] if isinstance(targets, str) else list(targets)
+    if variable is not None and labels:
+        raise ValueError(f"`targets` must be columns of a wide table, without `variable`, got {labels}.")
     text = [name for name in (id, variable) if name is not None]
-    table = read_table(frame, keys + (chosen or []), time=time, text=text, everything=chosen is None)
-    columns = chosen if chosen is not None else [name for name in table.columns if name not in keys]
-    _check_columns(table, keys, columns)
+    wanted = list(dict.fromkeys(keys + labels + (chosen or [])))
+    table = read_table(frame, wanted, time=time, text=text, everything=chosen is None)
+    columns = chosen if chosen is not None else [name for name in table.columns if name not in keys + labels]
+    _check_columns(table, keys, columns, labels)
 
     # Each column leaves the table when it has been read: ten million rows are large.
     names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int32))
@@ -77,11 +85,16 @@ def from_table(
     del series, times
     if duplicates == "refuse":
         _refuse(repeated, groups.times, groups.offsets, names)
+
+    def take(name: str) -> np.ndarray:
+        readings = _numbers(table.drop_in_place(name))[groups.order]
+        return average(readings, groups.starts) if len(repeated) else readings
+
     wide = np.empty((len(groups.starts), len(columns)))
     for k, name in enumerate(columns):
-        readings = _numbers(table.drop_in_place(name))[groups.order]
-        wide[:, k] = average(readings, groups.starts) if len(repeated) else readings
-    return make_series(groups.times, wide, groups.offsets, names=columns, **options)
+        wide[:, k] = take(name)
+    per_time = {name: take(name) for name in labels}
+    return make_series(groups.times, wide, groups.offsets, names=columns, per_time=per_time, **options)
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
@@ -115,19 +128,20 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)
 
 
-def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str]) -> None:
+def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targets: list[str]) -> None:
     if not values:
         raise ValueError("`values` must name at least one column of readings.")
-    both = [name for name in values if name in keys]
-    if both or len(set(keys + values)) < len(keys + values):
+    if len(set(keys + values)) < len(keys + values):
         raise ValueError(f"`values` must not repeat a column or hold `id`, `time` or `variable`, got {values}.")
+    if len(set(keys + values + targets)) < len(keys + values + targets):
+        raise ValueError(f"`targets` must not repeat a column or hold `id`, `time` or one of `values`, got {targets}.")
     if len(table) == 0:
         raise ValueError("the table must have at least one row.")
     for name in keys:
         empty = table[name].null_count() + int((table[name].is_nan().sum() or 0) if table[name].dtype.is_float() else 0)
         if empty:
             raise ValueError(f"column {name!r} must be filled in every row: {empty} of {len(table)} are missing.")
-    wrong = [f"{name!r} ({table[name].dtype})" for name in values if not _is_number(table[name])]
+    wrong = [f"{name!r} ({table[name].dtype})" for name in values + targets if not _is_number(table[name])]
     if wrong:
         raise ValueError(
             f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
