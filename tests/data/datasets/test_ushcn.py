@@ -94,6 +94,7 @@ def test_real_stations(real_data, shared_cache):
     anything = ~np.isnan(grid.values).all(2)
     both = anything[:, :365].any(1) & anything[:, 1461:].any(1)
     assert (len(grid.stations), int(both.sum())) == (1205, 1187)
+    assert (anything[:, :1461].sum(1) >= 730).sum() == 1189
     parts = ushcn.load(data_dir=real_data, cache=shared_cache)
     assert [len(part) for part in parts] == [709, 236, 236]
     assert all((part.lengths == 730).all() for part in parts)
