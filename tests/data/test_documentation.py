@@ -23,3 +23,15 @@ def test_every_python_block_runs(physionet_dir, monkeypatch):
 @pytest.mark.parametrize("name", ["interpolation", "extrapolation", "regression", "one_step_ahead"])
 def test_every_task_is_documented(name):
     assert f"`{name}(" in DOCUMENT.read_text()
+
+
+def test_what_differs_from_the_protocol_is_documented():
+    text = " ".join(DOCUMENT.read_text().split())
+    for words in (
+        "1 181 stations remain",
+        "1 194 stations (238 in the test set)",
+        "only 1 189",
+        "makes two for each reading",
+    ):
+        assert words in text
+    assert "published=True)` does as the published runs did" in text and "table of trivial predictors" in text

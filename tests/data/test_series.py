@@ -57,6 +57,47 @@ def test_infinite_values_and_times_are_refused():
         build([1, np.nan, 3])
 
 
+def test_times_become_float64_whatever_numbers_they_are():
+    for kind in (np.int32, np.uint8, np.float32):
+        made = make_series(np.array([0, 1, 2], kind), np.zeros((3, 1)), np.array([0, 3], np.int32), ids="a", names="x")
+        assert made.times.dtype == np.float64 and made.offsets.dtype == np.int64
+        assert made.batch([0]).times.tolist() == [[0, 1, 2]]
+    with pytest.raises(ValueError, match=r"`times` must be numbers, got datetime64\[D\]. Give dates as a count"):
+        make_series(np.array(["2024-01-01"], "M8[D]"), np.zeros((1, 1)), np.array([0, 1]), ids="a", names="x")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"times": np.zeros((3, 1))}, r"`times` must have one dimension, got shape \(3, 1\)"),
+        ({"times": np.zeros(4)}, r"`values` must .* each of the 4 times, got float64 \(3, 2\)"),
+        ({"values": np.zeros(3)}, r"`values` must hold numbers of shape \(row, feature\)"),
+        ({"values": np.full((3, 2), "a")}, r"`values` must hold numbers"),
+        ({"names": "x"}, r"`names` must name the 2 columns of `values`, got 1"),
+        ({"names": "xyz"}, r"`names` must name the 2 columns of `values`, got 3"),
+        ({"units": ["m"]}, r"`units` must be empty or as many as the 2 `names`, got 1"),
+        ({"ids": "abc"}, r"`offsets` must have one entry more than the 3 `ids`.* got shape \(3,\)"),
+        ({"offsets": np.array([1, 2, 3])}, r"`offsets` must rise from 0 to the number of rows, 3, got 1 to 3"),
+        ({"offsets": np.array([0, 1, 2])}, r"`offsets` must rise from 0 to the number of rows, 3, got 0 to 2"),
+        ({"offsets": np.array([0, 4, 3])}, r"got 0 to 3, with a fall between"),
+        ({"per_time": {"label": np.zeros(2)}}, r"`per_time` must have 3 entries of 'label', got 2"),
+        ({"per_time": {"label": np.array([[0], [0], [np.inf]])}}, r"`per_time` .* 'label' of series b is infinite"),
+        ({"per_series": {"dead": np.zeros(3)}}, r"`per_series` must have 2 entries of 'dead', got 3"),
+    ],
+)
+def test_sizes_must_agree(wrong, message):
+    right = {
+        "times": np.zeros(3),
+        "values": np.zeros((3, 2)),
+        "offsets": np.array([0, 1, 3]),
+        "ids": "ab",
+        "names": "xy",
+    }
+    make_series(**right)
+    with pytest.raises(ValueError, match=message):
+        make_series(**(right | wrong))
+
+
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
 def test_batch_shows_exactly_the_rows_of_each_series(lengths, data):
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from cru.data import from_arrays, from_table
+from cru.data import from_arrays, from_table, regression
 
 WIDE = {
     "station": ["b", "a", "a", "b", "a"],
@@ -62,6 +62,40 @@ def test_long_rows_become_columns(as_table):
     assert series.mask.tolist() == [[False, True], [True, True], [False, True]]
 
 
+def test_columns_of_labels_are_targets_of_a_regression(as_table):
+    table = as_table(WIDE | {"rain": [1.0, 2.0, np.nan, 4.0, 5.0], "snow": [0, 1, 0, 1, 0]})
+    series = from_table(table, id="station", time="day", targets=["rain", "snow"])
+    assert series.names == ("tmax", "tmin") and set(series.per_time) == {"rain", "snow"}
+    tasked = regression(series, target="rain")
+    assert tasked.target_shape == (1,) and tasked.input_shape == (2,)
+    assert tasked.targets[:, 0].tolist() == [0, 5, 2, 4, 1], "sorted as the readings are"
+    assert tasked.target_mask[:, 0].tolist() == [False, True, True, True, True]
+    both = regression(series, target=["snow", "rain"])
+    assert both.targets.tolist() == [[0, 0], [0, 5], [1, 2], [1, 4], [0, 1]]
+    assert both.batch([1]).targets.tolist() == [[[1, 4], [0, 1]]]
+    chosen = from_table(table, id="station", time="day", values=["tmin"], targets="rain")
+    assert chosen.names == ("tmin",) and list(chosen.per_time) == ["rain"]
+
+
+def test_labels_of_one_time_are_averaged_as_readings_are():
+    frame = pd.DataFrame({"t": [1, 1, 2], "x": [1.0, 3.0, 5.0], "y": [np.nan, 4.0, 6.0]})
+    series = from_table(frame, id=None, time="t", targets="y", duplicates="mean")
+    assert series.values[:, 0].tolist() == [2, 5] and series.per_time["y"].tolist() == [4, 6]
+
+
+def test_mistakes_in_targets_are_explained(as_table):
+    table = as_table(WIDE | {"sky": list("abcde")})
+    for targets in ("tmax", ["day"], ["tmin", "tmin"]):
+        with pytest.raises(ValueError, match=r"`targets` must not repeat a column or hold"):
+            from_table(table, id="station", time="day", values="tmax", targets=targets)
+    with pytest.raises(ValueError, match=r"these are not: 'sky'"):
+        from_table(table, id="station", time="day", targets="sky")
+    with pytest.raises(ValueError, match=r"must have the columns 'rain'"):
+        from_table(table, id="station", time="day", values="tmax", targets="rain")
+    with pytest.raises(ValueError, match=r"`targets` must be columns of a wide table"):
+        from_table(table, id="station", time="day", variable="sky", values="tmax", targets="tmin")
+
+
 def test_dates_are_counted_in_the_unit_from_the_earliest(as_table):
     dates = [dt.datetime(2024, 3, 1, 12), dt.datetime(2024, 2, 28), dt.datetime(2024, 3, 1)]
     table = as_table({"id": ["a", "a", "b"], "date": dates, "x": [1.0, 2.0, 3.0]})
@@ -73,6 +107,13 @@ def test_dates_are_counted_in_the_unit_from_the_earliest(as_table):
         ValueError, match=r"`unit` must be one of us, ms, s, min, h, D, W for dates in 'date', got None"
     ):
         from_table(table, id="id", time="date")
+
+
+def test_the_origin_is_the_earliest_date_also_with_years_of_five_digits():
+    seconds = pl.Series([500_000_000_000, 0]).cast(pl.Int64) * 10**6
+    frame = pl.DataFrame({"t": seconds.cast(pl.Datetime("us")), "x": [1.0, 2.0]})
+    series = from_table(frame, id=None, time="t", unit="s")
+    assert series.origin.startswith("1970-01-01T00:00:00") and series.times.tolist() == [0, 5e11]
 
 
 def test_time_zones_are_one_line_of_time():
@@ -174,6 +215,44 @@ def test_numbers_that_change_their_kind_far_down_a_csv_file(tmp_path):
     assert series.mask[:, 1].sum() == 1
 
 
+@pytest.mark.parametrize("row", [999, 1000, 1001, 1002, 1500])
+@pytest.mark.parametrize("late", ["2b,0.5,0.5,true,2.5", "2,-1,1e3,false,", "x,7,NA,,NaN"])
+def test_a_csv_file_may_change_at_any_row(tmp_path, row, late):
+    lines = [f"1,{k},{k},true," for k in range(3000)]
+    lines[row] = late
+    path = tmp_path / "late.csv"
+    path.write_text("\n".join(["id,t,x,b,y", *lines]) + "\n")
+    series = from_table(path, id="id", time="t")
+    who, when, *values = late.split(",")
+    assert series.ids == ("1", who) and series.lengths.tolist() == [2999, 1] and series.times[-1] == float(when)
+    known = {"true": 1.0, "false": 0.0, "": 0.0, "NA": 0.0, "NaN": 0.0}
+    assert series.values[-1].tolist() == [known[v] if v in known else float(v) for v in values]
+    path.write_text("\n".join(["id,t,x,b,y", *lines[:-1], "1,1,some text,true,"]) + "\n")
+    with pytest.raises(ValueError, match=r"these are not: 'x' \(String\)\."):
+        from_table(path, id="id", time="t")
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_names_in_a_csv_file_are_taken_as_they_are_written(tmp_path, ending):
+    path = tmp_path / f"names.{ending}"
+    frame = pd.DataFrame(
+        {"id": ["7", "007", "NA", "10"], "t": [0, 1, 2, 3], "v": ["nan", "01", "1", "nan"], "x": ["1", "NA", "3", "4"]}
+    )
+    frame.to_csv(path, index=False)
+    wide = from_table(path, id="id", time="t", values="x")
+    assert wide.ids == ("007", "10", "7", "NA") and wide.mask[:, 0].tolist() == [False, True, True, True]
+    long = from_table(path, id="id", time="t", variable="v", values="x")
+    assert long.ids == wide.ids and long.names == ("01", "1", "nan")
+    frame.assign(id=["7", "", "NA", "10"]).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"column 'id' must be filled in every row: 1 of 4"):
+        from_table(path, id="id", time="t", values="x")
+
+
+def test_series_come_in_one_order_from_every_kind_of_table(as_table):
+    table = as_table({"id": [10, 9, 100, 1], "t": [0, 0, 0, 0], "x": [1.0, 2.0, 3.0, 4.0]})
+    assert from_table(table, id="id", time="t").ids == ("1", "9", "10", "100")
+
+
 def test_only_dates_that_mean_the_same_everywhere_are_read(tmp_path):
     path = tmp_path / "dates.csv"
     path.write_text("id,t,x\n1,02/01/2020,3\n1,03/01/2020,4\n")
@@ -211,3 +290,5 @@ def test_dictionary_of_arrays():
         from_arrays({"X": X, "time_points": [1, 2, 3]})
     with pytest.raises(ValueError, match=r"name the 2 features"):
         from_arrays({"X": X}, names=["one"])
+    with pytest.raises(ValueError, match=r"`time_points` must be numbers, got datetime64\[D\]"):
+        from_arrays({"X": X, "time_points": np.array(["2024-01-01", "2024-01-02"], "M8[D]")})

@@ -158,5 +158,17 @@ def test_hide_forgets_values(ragged):
     assert not hidden.values.any() and not hidden.mask.any() and ragged.mask.any()
 
 
+@pytest.mark.parametrize(
+    "second", [*TASK_CASES.values(), lambda s: regression(s, target="label"), partial_observability]
+)
+@pytest.mark.parametrize("first", TASK_CASES)
+def test_a_second_task_is_refused(first, second):
+    series = random_series()
+    series = dataclasses.replace(series, per_time={"label": series.times})
+    tasked = TASK_CASES[first](series)
+    with pytest.raises(ValueError, match=rf"`series` must not have a task yet: it has '{tasked.task.name}'"):
+        second(tasked)
+
+
 def test_tasks_by_name():
     assert set(TASKS) == {"interpolation", "extrapolation", "regression", "one-step-ahead"}

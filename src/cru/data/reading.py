@@ -10,14 +10,17 @@ import polars as pl
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 
 
-def read_table(frame: Any, keys: list[str], values: list[str] | None, time: str) -> pl.DataFrame:
-    """The columns ``keys`` and ``values`` (None: all there are) of a frame or of a file, which must have them."""
+def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:
+    """The columns ``wanted`` of a frame or of a file, which must have them, or ``everything`` there is.
+
+    In a CSV file the columns ``text`` are taken as they are written, so that 007 and 7 differ and NA is a name.
+    """
     if isinstance(frame, (str, Path)):
-        return _read_file(Path(frame), keys, values, time)
-    return _read_frame(frame, keys, values)
+        return _read_file(Path(frame), wanted, time=time, text=text, everything=everything)
+    return _read_frame(frame, wanted, everything=everything)
 
 
-def _read_frame(frame: Any, keys: list[str], values: list[str] | None) -> pl.DataFrame:
+def _read_frame(frame: Any, wanted: list[str], *, everything: bool) -> pl.DataFrame:
     """The columns that matter of a frame of any kind, as polars."""
     try:
         known = nw.from_native(frame, eager_only=True)
@@ -31,15 +34,14 @@ def _read_frame(frame: Any, keys: list[str], values: list[str] | None) -> pl.Dat
         ) from None
     if odd:
         raise ValueError(f"`frame` must have columns with text for names, got {odd}.")
-    _require([*keys, *(values or [])], known.columns)
-    wanted = known.columns if values is None else [*keys, *values]
+    _require(wanted, known.columns)
     try:
-        return pl.DataFrame({name: known[name].to_polars() for name in wanted})
+        return pl.DataFrame({name: known[name].to_polars() for name in (known.columns if everything else wanted)})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects
         raise ValueError(f"`frame` must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
 
 
-def _read_file(path: Path, keys: list[str], values: list[str] | None, time: str) -> pl.DataFrame:
+def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:
     name = path.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
         raise ValueError(f"`frame` must be the path of a .csv, .csv.gz or .parquet file, got {path}.")
@@ -47,34 +49,46 @@ def _read_file(path: Path, keys: list[str], values: list[str] | None, time: str)
         raise FileNotFoundError(f"`frame` must be a file that exists: there is no {path}.")
     try:
         if name.endswith(".parquet"):
-            _require([*keys, *(values or [])], pl.read_parquet_schema(path))
-            return pl.read_parquet(path, columns=None if values is None else [*keys, *values])
-        header = pl.read_csv(path, n_rows=1000, null_values=_MISSING)
-        _require([*keys, *(values or [])], header.columns)
-        _check_dates(header[time])
-        wanted = header.columns if values is None else [*keys, *values]
-        # A column that begins with whole numbers may go on with others.
-        whole = [c for c in wanted if c not in keys and header[c].dtype in (pl.Int64, pl.Null)]
-        options: dict[str, Any] = {"columns": wanted, "null_values": _MISSING, "try_parse_dates": True}
-        try:
-            return pl.read_csv(
-                path, schema_overrides=dict.fromkeys(whole, pl.Float64), infer_schema_length=1000, **options
-            )
-        except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
-            return pl.read_csv(path, infer_schema_length=None, **options)
+            _require(wanted, pl.read_parquet_schema(path))
+            return pl.read_parquet(path, columns=None if everything else wanted)
+        start = pl.read_csv(path, n_rows=1000, infer_schema_length=0, null_values=_MISSING)  # all of it as text
+        _require(wanted, start.columns)
+        _check_dates(start[time])
+        numbers = [c for c in (start.columns if everything else wanted) if c not in text]
+        table = _read_numbers(path, numbers, start)
+        if text:  # apart, because what marks a missing number may be a name
+            table = table.hstack(pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String)))
+        return table
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ValueError(f"{path} must be a readable table: {str(error).splitlines()[0]}") from None
 
 
+def _read_numbers(path: Path, columns: list[str], start: pl.DataFrame) -> pl.DataFrame:
+    """Columns of a CSV file whose kinds, numbers or dates, are those of its ``start`` if they can be."""
+    # A column that begins empty or with whole numbers may go on with others.
+    likely = {c: pl.Float64 for c in columns if len(_no_numbers(start[c])) == 0}
+    options: dict[str, Any] = {"columns": columns, "null_values": _MISSING, "try_parse_dates": True}
+    try:
+        return pl.read_csv(path, schema_overrides=likely, infer_schema_length=1000, **options)
+    except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
+        table = pl.read_csv(path, infer_schema_length=None, **options)
+        return table.with_columns(c.cast(pl.Float64) for c in table if c.null_count() == len(c))
+
+
+def _no_numbers(column: pl.Series) -> pl.Series:
+    """The entries of a column of text that are there but are no numbers."""
+    return column.filter(column.is_not_null() & column.str.strip_chars().cast(pl.Float64, strict=False).is_null())
+
+
 def _check_dates(column: pl.Series) -> None:
     """Only dates that mean the same everywhere: is 02/01/2024 in January or in February?"""
-    if column.dtype == pl.String:
-        other = column.filter(~column.str.contains(r"^\d{4}-\d{2}-\d{2}").fill_null(True))
-        if len(other):
-            raise ValueError(
-                f"column {column.name!r} must hold numbers or dates like 2024-01-31 or 2024-01-31T12:00:00, "
-                f"got {other[0]!r}."
-            )
+    other = _no_numbers(column)
+    other = other.filter(~other.str.contains(r"^\d{4}-\d{2}-\d{2}"))
+    if len(other):
+        raise ValueError(
+            f"column {column.name!r} must hold numbers or dates like 2024-01-31 or 2024-01-31T12:00:00, "
+            f"got {other[0]!r}."
+        )
 
 
 def _require(wanted: Sequence[str], columns: Any) -> None:

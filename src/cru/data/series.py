@@ -187,29 +187,38 @@ def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:
 
 
 def make_series(
-    times: Float64[np.ndarray, " row"],
-    values: Shaped[np.ndarray, "row feature"],
-    offsets: Int64[np.ndarray, " bound"],
+    times: Shaped[np.ndarray, " ..."],
+    values: Shaped[np.ndarray, " ..."],
+    offsets: Int[np.ndarray, " ..."],
     *,
     ids: Sequence[object],
     names: Sequence[str],
     units: Sequence[str] = (),
     time_unit: str = "",
     origin: str | None = None,
+    per_time: Mapping[str, np.ndarray] | None = None,
     per_series: Mapping[str, np.ndarray] | None = None,
 ) -> SeriesSet:
     """Check flat arrays and make a :class:`SeriesSet` of them; NaN in ``values`` means missing.
+
+    ``per_time`` holds what is known at each time point besides the values, such as the labels of a regression, NaN
+    where unknown; ``per_series`` what is known of each series.
 
     >>> made = make_series(np.array([0.0, 1.5]), np.array([[1.0], [np.nan]]), np.array([0, 2]), ids=["a"], names=["x"])
     >>> made.mask.tolist()
     [[True], [False]]
     """
-    for column, name in enumerate(names):
-        infinite = np.isinf(values[:, column])
+    per_time, per_series = per_time or {}, per_series or {}
+    times, offsets = as_times(times), offsets.astype(np.int64, copy=False)
+    _check_sizes(times, values, offsets, ids=ids, names=names, units=units, per_time=per_time, per_series=per_series)
+    columns = [("values", name, values[:, k]) for k, name in enumerate(names)]
+    columns += [("per_time", name, a) for name, a in per_time.items() if a.dtype.kind == "f"]
+    for argument, name, column in columns:
+        infinite = np.isinf(column).any(axis=tuple(range(1, column.ndim)))
         if infinite.any():
             row = int(infinite.argmax())
             where = f"series {ids[series_of_row(row, offsets)]} is infinite at time {times[row]:g}"
-            raise ValueError(f"`values` must be finite, with NaN for missing: {name!r} of {where}.")
+            raise ValueError(f"`{argument}` must be finite, with NaN for missing: {name!r} of {where}.")
     if not np.isfinite(times).all():
         raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
     falls = np.diff(times) < 0
@@ -234,5 +243,57 @@ def make_series(
         units=tuple(units),
         time_unit=time_unit,
         origin=origin,
-        per_series=per_series or {},
+        per_time=per_time,
+        per_series=per_series,
     )
+
+
+def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "..."]:
+    """Times as float64, if they are numbers: dates would become a count of whatever unit they are stored in."""
+    array = np.asarray(times)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(
+            f"`{argument}` must be numbers, got {array.dtype}. Give dates as a count since one moment, such as "
+            "(dates - dates.min()) / np.timedelta64(1, 'h')."
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def _check_sizes(
+    times: np.ndarray,
+    values: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    ids: Sequence[object],
+    names: Sequence[str],
+    units: Sequence[str],
+    per_time: Mapping[str, np.ndarray],
+    per_series: Mapping[str, np.ndarray],
+) -> None:
+    """Whether all arrays speak of the same rows, features and series."""
+    if times.ndim != 1:
+        raise ValueError(f"`times` must have one dimension, got shape {times.shape}.")
+    rows = len(times)
+    if values.ndim != 2 or len(values) != rows or values.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`values` must hold numbers of shape (row, feature) with a row for each of the {rows} times, "
+            f"got {values.dtype} {values.shape}."
+        )
+    if len(names) != values.shape[1]:
+        raise ValueError(f"`names` must name the {values.shape[1]} columns of `values`, got {len(names)}.")
+    if len(units) not in (0, len(names)):
+        raise ValueError(f"`units` must be empty or as many as the {len(names)} `names`, got {len(units)}.")
+    if offsets.shape != (len(ids) + 1,):
+        raise ValueError(
+            f"`offsets` must have one entry more than the {len(ids)} `ids`, where each series begins and the last one "
+            f"ends, got shape {offsets.shape}."
+        )
+    if offsets[0] != 0 or offsets[-1] != rows or (np.diff(offsets) < 0).any():
+        raise ValueError(
+            f"`offsets` must rise from 0 to the number of rows, {rows}, got {offsets[0]} to {offsets[-1]}"
+            f"{', with a fall between' if (np.diff(offsets) < 0).any() else ''}."
+        )
+    for argument, arrays, count in (("per_time", per_time, rows), ("per_series", per_series, len(ids))):
+        for name, array in arrays.items():
+            if len(array) != count:
+                raise ValueError(f"`{argument}` must have {count} entries of {name!r}, got {len(array)}.")

@@ -8,7 +8,7 @@ import polars as pl
 
 from cru.data.grouping import average, group, pivot
 from cru.data.reading import read_table
-from cru.data.series import SeriesSet, make_series, series_of_row
+from cru.data.series import SeriesSet, as_times, make_series, series_of_row
 
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
@@ -29,6 +29,7 @@ def from_table(
     time: str,
     values: Sequence[str] | str | None = None,
     variable: str | None = None,
+    targets: Sequence[str] | str = (),
     unit: str | None = None,
     duplicates: Literal["refuse", "mean"] = "refuse",
 ) -> SeriesSet:
@@ -39,6 +40,9 @@ def from_table(
 
     * Wide: ``values`` are the columns of readings (None: all others); NaN or null means missing.
     * Long: ``variable`` names the column that says what was measured, ``values`` the one column of readings.
+
+    In a wide table, ``targets`` are columns to be predicted at each time and never shown to a model, NaN or null where
+    unknown: they go to ``per_time``, where :func:`~cru.data.regression` finds them.
 
     Dates need a ``unit`` for the gaps (``"us" "ms" "s" "min" "h" "D" "W"``) and are counted from the earliest one in
     the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are
@@ -54,9 +58,14 @@ def from_table(
         raise ValueError("`values` must name the one column of readings when `variable` is given.")
     keys = [name for name in (id, time, variable) if name is not None]
     chosen = None if values is None else [values] if isinstance(values, str) else list(values)
-    table = read_table(frame, keys, chosen, time)
-    columns = chosen if chosen is not None else [name for name in table.columns if name not in keys]
-    _check_columns(table, keys, columns)
+    labels = [targets] if isinstance(targets, str) else list(targets)
+    if variable is not None and labels:
+        raise ValueError(f"`targets` must be columns of a wide table, without `variable`, got {labels}.")
+    text = [name for name in (id, variable) if name is not None]
+    wanted = list(dict.fromkeys(keys + labels + (chosen or [])))
+    table = read_table(frame, wanted, time=time, text=text, everything=chosen is None)
+    columns = chosen if chosen is not None else [name for name in table.columns if name not in keys + labels]
+    _check_columns(table, keys, columns, labels)
 
     # Each column leaves the table when it has been read: ten million rows are large.
     names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int32))
@@ -76,11 +85,16 @@ def from_table(
     del series, times
     if duplicates == "refuse":
         _refuse(repeated, groups.times, groups.offsets, names)
+
+    def take(name: str) -> np.ndarray:
+        readings = _numbers(table.drop_in_place(name))[groups.order]
+        return average(readings, groups.starts) if len(repeated) else readings
+
     wide = np.empty((len(groups.starts), len(columns)))
     for k, name in enumerate(columns):
-        readings = _numbers(table.drop_in_place(name))[groups.order]
-        wide[:, k] = average(readings, groups.starts) if len(repeated) else readings
-    return make_series(groups.times, wide, groups.offsets, names=columns, **options)
+        wide[:, k] = take(name)
+    per_time = {name: take(name) for name in labels}
+    return make_series(groups.times, wide, groups.offsets, names=columns, per_time=per_time, **options)
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
@@ -99,7 +113,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     if X.ndim != 3 or X.dtype.kind not in "fiub":
         raise ValueError(f"`X` must hold numbers of shape (series, time, feature), got {X.dtype} {X.shape}.")
     count, length, width = X.shape
-    points = np.asarray(data.get("time_points", np.arange(length)), np.float64)
+    points = as_times(data.get("time_points", np.arange(length)), "time_points")
     if points.shape not in ((length,), (count, length)):
         raise ValueError(
             f"`time_points` must have shape ({length},) or ({count}, {length}), as `X` has, got {points.shape}."
@@ -114,19 +128,20 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)
 
 
-def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str]) -> None:
+def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targets: list[str]) -> None:
     if not values:
         raise ValueError("`values` must name at least one column of readings.")
-    both = [name for name in values if name in keys]
-    if both or len(set(keys + values)) < len(keys + values):
+    if len(set(keys + values)) < len(keys + values):
         raise ValueError(f"`values` must not repeat a column or hold `id`, `time` or `variable`, got {values}.")
+    if len(set(keys + values + targets)) < len(keys + values + targets):
+        raise ValueError(f"`targets` must not repeat a column or hold `id`, `time` or one of `values`, got {targets}.")
     if len(table) == 0:
         raise ValueError("the table must have at least one row.")
     for name in keys:
         empty = table[name].null_count() + int((table[name].is_nan().sum() or 0) if table[name].dtype.is_float() else 0)
         if empty:
             raise ValueError(f"column {name!r} must be filled in every row: {empty} of {len(table)} are missing.")
-    wrong = [f"{name!r} ({table[name].dtype})" for name in values if not _is_number(table[name])]
+    wrong = [f"{name!r} ({table[name].dtype})" for name in values + targets if not _is_number(table[name])]
     if wrong:
         raise ValueError(
             f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
@@ -147,6 +162,9 @@ def _codes(table: pl.DataFrame, name: str) -> tuple[list[str], np.ndarray]:
     key = table.drop_in_place(name)
     key = key.cast(pl.String) if key.dtype in (pl.Categorical, pl.Enum) else key
     distinct = key.unique().sort()
+    if distinct.dtype == pl.String:  # numbers written as text in the order of numbers, as in a frame
+        number = distinct.cast(pl.Int64, strict=False)
+        distinct = distinct if number.has_nulls() else distinct.gather(np.argsort(number.to_numpy(), kind="stable"))
     lookup = pl.DataFrame({"key": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
     codes = pl.DataFrame({"key": key}).join(lookup, on="key", how="left", maintain_order="left")["code"]
     return [str(entry) for entry in distinct], codes.to_numpy()
@@ -172,7 +190,9 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
         stamps = stamps.dt.convert_time_zone("UTC")
     tick = {"ms": 10**6, "us": 10**3, "ns": 1}[getattr(stamps.dtype, "time_unit", "us")]
     ticks = stamps.to_physical().to_numpy()
-    return (ticks - ticks.min()) / (UNITS[unit] / tick), unit, str(stamps.dt.to_string("iso:strict").min())
+    first = int(ticks.argmin())
+    origin = str(stamps.slice(first, 1).dt.to_string("iso:strict")[0])
+    return (ticks - ticks[first]) / (UNITS[unit] / tick), unit, origin
 
 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str]) -> None:

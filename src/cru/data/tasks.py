@@ -10,7 +10,7 @@ in the inputs.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ def interpolation(
     With ``hidden=0`` everything goes in and everything comes out, as the paper does on USHCN and PhysioNet. Time points
     before ``keep_before`` are always shown: 5 for the pendulum, whose first 5 frames are.
     """
+    _check_no_task(series)
     if not 0 <= hidden < 1:
         raise ValueError(f"`hidden` must be a share from 0 up to but not including 1, got {hidden}.")
     shown = (generator(seed).random(len(series.times)) >= hidden) | (series.times < keep_before)
@@ -40,6 +41,7 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
     Shown are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of each series' time
     points, rounded down (0.5 on USHCN).
     """
+    _check_no_task(series)
     if (time is None) == (fraction is None):
         raise ValueError("`time` or `fraction` must be given, and not both.")
     if time is not None:
@@ -52,13 +54,21 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
     return _withhold(series, shown, Task("extrapolation", _likelihood(series), scored="hidden"))
 
 
-def regression(series: SeriesSet, *, target: str) -> SeriesSet:
-    """Predict another quantity at each time point: ``series.per_time[target]``, NaN where unknown."""
-    if target not in series.per_time:
+def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
+    """Predict another quantity, or several, at each time point: ``series.per_time[target]``, NaN where unknown.
+
+    >>> labelled = cru.data.from_table(frame, id="station", time="day", values="tmax", targets="tmin")
+    >>> regression(labelled, target="tmin").target_shape
+    (1,)
+    """
+    _check_no_task(series)
+    targets = [target] if isinstance(target, str) else list(target)
+    missing = [name for name in targets if name not in series.per_time]
+    if missing or not targets:
         known = ", ".join(repr(name) for name in series.per_time) or "nothing"
         raise ValueError(f"`target` must be kept with the series at each time, got {target!r}; there is {known}.")
-    labels = series.per_time[target]
-    labels = labels[:, None] if labels.ndim == 1 else labels
+    columns = [series.per_time[name] for name in targets]
+    labels = np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
     known_labels = ~np.isnan(labels)
     return dataclasses.replace(
         series,
@@ -76,6 +86,7 @@ def one_step_ahead(series: SeriesSet) -> SeriesSet:
     predicted, then the reading itself. So any model that runs forward in time does this task as it is, and none can
     peek.
     """
+    _check_no_task(series)
     lengths = np.maximum(2 * series.lengths - 1, 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     step = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
@@ -102,6 +113,7 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
     is removed is gone from inputs and targets alike; choose the task afterwards. The degree at a time point is ``1 -
     mask.mean(-1)``.
     """
+    _check_no_task(series)
     if series.is_image or series.values.shape[1] < 2:
         raise ValueError(f"`series` must have at least two features, got {series.input_shape}.")
     features = series.values.shape[1]
@@ -118,6 +130,14 @@ def hide(series: SeriesSet, entries: Bool[np.ndarray, "row *feature"]) -> Series
     """The series without the chosen entries, as if they had never been measured."""
     mask = series.mask & ~entries
     return dataclasses.replace(series, values=np.where(mask, series.values, series.values.dtype.type(0)), mask=mask)
+
+
+def _check_no_task(series: SeriesSet) -> None:
+    if series.task is not None:
+        raise ValueError(
+            f"`series` must not have a task yet: it has {series.task.name!r}, and what that withheld is gone from the "
+            "values. Begin with the series before it."
+        )
 
 
 def _withhold(series: SeriesSet, shown: Bool[np.ndarray, " row"], task: Task) -> SeriesSet:

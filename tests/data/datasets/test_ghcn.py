@@ -46,10 +46,23 @@ def test_text_that_is_no_dly_is_refused():
     line = dly_line("USC00000001", 1990, 1, "TMAX", {1: (215, " ")})
     with pytest.raises(ValueError, match=r"number in columns 12-15"):
         parse(line.replace("1990", "199x") + "\n")
+    with pytest.raises(
+        ValueError, match=r"x.dly must .* number in columns 16-17: line 2 begins with 'USC000000011990 1"
+    ):
+        parse(line + "\n" + line.replace("199001", "1990 1") + "\n")
     with pytest.raises(ValueError, match=r"31 whole numbers: the one that begins with 'USC00000001199001TMAX'"):
         parse(line.replace("  215", "21.5 ") + "\n")
     with pytest.raises(ValueError, match=r"there is none"):
         parse("")
+
+
+@pytest.mark.parametrize("month", [0, 13, 99])
+def test_a_month_that_does_not_exist_says_where(month):
+    good = dly_line("USC00000001", 1991, 1, "TMAX", {1: (215, " ")})
+    other = dly_line("USC00000001", 1991, 1, "WIND", {1: (215, " ")})
+    bad = dly_line("USC00000001", 1991, month, "TMAX", {1: (215, " ")})
+    with pytest.raises(ValueError, match=rf"x.dly must .* month from 1 to 12 in columns 16-17: line 3 has {month}\."):
+        parse("".join(line + "\n" for line in (good, other, bad, good)))
 
 
 def test_an_archive_a_gzip_and_a_folder_hold_the_same(tmp_path: Path):

@@ -1,5 +1,8 @@
+import gzip
+
 import numpy as np
 import pytest
+from raw_formats import dly_line, dly_text, tar_of
 
 from cru.data import extrapolation
 from cru.data.datasets import ushcn
@@ -48,12 +51,26 @@ def test_outliers_beyond_four_standard_deviations_go(ragged):
     assert not dropped.mask[-1, 0] and dropped.mask[:-1].all() and dropped.values[-1, 0] == 0
 
 
-def test_the_cache_serves_without_raw_files_and_notices_new_ones(ushcn_dir, monkeypatch):
-    first = ushcn.prepare(data_dir=ushcn_dir)
+def test_the_cache_serves_the_source_that_it_was_made_from(ushcn_dir, tmp_path, monkeypatch):
+    archive = tmp_path / "ghcnd_hcn.tar.gz"
+    text = "".join(dly_text(f"USC0000001{k}", range(1990, 1995), seed=k) for k in range(3))
+    archive.write_bytes(tar_of({"ghcnd_hcn/all.dly": text}))
+    downloads = []
+    monkeypatch.setattr(ushcn.raw, "download", lambda *_, **__: downloads.append(1) or [archive])
+    parse = ushcn.ghcn.parse
+
+    few = ushcn.prepare(data_dir=ushcn_dir)
+    assert not downloads
+    whole = ushcn.prepare()
+    assert downloads == [1] and whole.ids == ("USC00000010", "USC00000011", "USC00000012")
+
     monkeypatch.setattr(ushcn.ghcn, "parse", None)
-    assert ushcn.prepare().ids == first.ids, "prepared once, the raw files are not needed"
-    assert ushcn.prepare(data_dir=ushcn_dir).ids == first.ids
-    monkeypatch.undo()
+    assert ushcn.prepare(data_dir=ushcn_dir).ids == few.ids, "both are kept"
+    assert ushcn.prepare().ids == whole.ids and downloads == [1]
+
+    monkeypatch.setattr(ushcn.ghcn, "parse", parse)
+    (ushcn_dir / "ushcn" / "some.dly.gz").write_bytes(gzip.compress(text.encode()))
+    assert ushcn.prepare(data_dir=ushcn_dir).ids == whole.ids, "other raw files are read anew"
 
 
 def test_a_folder_without_weather_says_so(tmp_path):
@@ -62,8 +79,6 @@ def test_a_folder_without_weather_says_so(tmp_path):
 
 
 def test_too_few_days_leave_no_station(tmp_path):
-    from raw_formats import dly_line
-
     lines = [dly_line("USC00000001", year, 1, "TMAX", {1: (215, " ")}) for year in range(1990, 1995)]
     (tmp_path / "x.dly").write_text("".join(line + "\n" for line in lines))
     with pytest.raises(ValueError, match=r"none of 1 does"):
@@ -79,6 +94,7 @@ def test_real_stations(real_data, shared_cache):
     anything = ~np.isnan(grid.values).all(2)
     both = anything[:, :365].any(1) & anything[:, 1461:].any(1)
     assert (len(grid.stations), int(both.sum())) == (1205, 1187)
+    assert (anything[:, :1461].sum(1) >= 730).sum() == 1189
     parts = ushcn.load(data_dir=real_data, cache=shared_cache)
     assert [len(part) for part in parts] == [709, 236, 236]
     assert all((part.lengths == 730).all() for part in parts)

@@ -42,12 +42,23 @@ def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
 def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: range) -> Grid:
     """Read the chosen elements and years of all stations that have any."""
     wanted = np.array(elements, "S4")
-    kept = []
+    kept, months = [], []
     for name, text in files:
         lines = _lines(name, text)
-        lines = lines[np.isin(_field(lines, 17, 21), wanted)]
-        year = _whole(name, lines, 11, 15)
-        kept.append(lines[(year >= years.start) & (year < years.stop)])
+        number = 1 + np.flatnonzero(np.isin(_field(lines, 17, 21), wanted))
+        year = _whole(name, lines, number, 11, 15)
+        inside = (year >= years.start) & (year < years.stop)
+        year, number = year[inside], number[inside]
+        month = _whole(name, lines, number, 15, 17)
+        wrong = (month < 1) | (month > 12)
+        if wrong.any():
+            k = int(wrong.argmax())
+            raise ValueError(
+                f"{name} must hold .dly lines with a month from 1 to 12 in columns 16-17: line {number[k]} has "
+                f"{month[k]}."
+            )
+        kept.append(lines[number - 1])
+        months.append((year - 1970) * 12 + month - 1)
     if not sum(len(lines) for lines in kept):
         raise ValueError(
             f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}, "
@@ -58,10 +69,9 @@ def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: ra
     total = int((np.datetime64(f"{years.stop}-01-01") - start).astype(np.int64))
     values = np.full((len(stations), total, len(elements)), np.nan, np.float32)
     order = np.argsort(wanted)
-    for lines in kept:
+    for lines, month in zip(kept, months, strict=True):
         station = np.searchsorted(stations, _field(lines, 0, 11))
         element = order[np.searchsorted(wanted, _field(lines, 17, 21), sorter=order)]
-        month = (_whole("a .dly line", lines, 11, 15) - 1970) * 12 + _whole("a .dly line", lines, 15, 17) - 1
         begin = month.astype("datetime64[M]").astype("datetime64[D]")
         length = ((month + 1).astype("datetime64[M]").astype("datetime64[D]") - begin).astype(np.int64)
         measured = _measurements(lines)
@@ -91,13 +101,19 @@ def _field(lines: UInt8[np.ndarray, "line width"], start: int, stop: int) -> np.
     return np.ascontiguousarray(lines[:, start:stop]).view(f"S{stop - start}").ravel()
 
 
-def _whole(name: str, lines: UInt8[np.ndarray, "line width"], start: int, stop: int) -> Int64[np.ndarray, " line"]:
-    """Columns as whole numbers without a sign."""
-    digits = lines[:, start:stop].astype(np.int64) - ord("0")
-    if ((digits < 0) | (digits > 9)).any():
-        line = int(((digits < 0) | (digits > 9)).any(1).argmax())
-        found = lines[line, :21].tobytes().decode("latin-1")
-        raise ValueError(f"{name} must hold .dly lines with a number in columns {start + 1}-{stop}, found {found!r}.")
+def _whole(
+    name: str, lines: UInt8[np.ndarray, "line width"], number: Int64[np.ndarray, " chosen"], start: int, stop: int
+) -> Int64[np.ndarray, " chosen"]:
+    """Columns of the lines with these numbers (the first is 1) as whole numbers without a sign."""
+    digits = lines[number - 1, start:stop].astype(np.int64) - ord("0")
+    wrong = ((digits < 0) | (digits > 9)).any(1)
+    if wrong.any():
+        line = number[wrong.argmax()]
+        found = lines[line - 1, :21].tobytes().decode("latin-1")
+        raise ValueError(
+            f"{name} must hold .dly lines with a number in columns {start + 1}-{stop}: line {line} begins with "
+            f"{found!r}."
+        )
     return digits @ 10 ** np.arange(stop - start)[::-1]
 
 

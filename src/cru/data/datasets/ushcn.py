@@ -1,6 +1,5 @@
 """USHCN: daily weather at US stations, 1990 to 1993, from NOAA's GHCN-Daily (HCN subset)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,12 +49,16 @@ def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress
     """All stations that qualify, with every day of 1990 to 1993 on which they measured anything."""
     folder = raw.data_dir(data_dir)
     sources = _find(folder) if folder else []
+    # A folder may hold a few stations only: what was made of one never answers for the download.
+    source = "folder" if folder else "download"
+    key: dict[str, Any] = {"dataset": "ushcn", "version": _VERSION, "source": source}
 
     def build() -> tuple[SeriesSet, dict[str, Any]]:
         paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
-        return clean(read(paths)), _key(paths)
+        return clean(read(paths)), key | {"raw": raw.fingerprint(paths)}
 
-    return cached(cache_dir(cache) / "ushcn.npz", _key(sources), build)
+    wanted = key | {"raw": raw.fingerprint(sources)} if sources else key
+    return cached(cache_dir(cache) / f"ushcn-{source}.npz", wanted, build)
 
 
 def read(paths: list[Path]) -> ghcn.Grid:
@@ -105,12 +108,6 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
     ]
     days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
     return hide(days, rng.random(days.values.shape) < removed)
-
-
-def _key(paths: Sequence[Path]) -> dict[str, Any]:
-    """What a prepared file was made from; without raw files, any that this version made will do."""
-    made_from = {"raw": raw.fingerprint(paths)} if paths else {}
-    return {"dataset": "ushcn", "version": _VERSION} | made_from
 
 
 def _find(folder: Path) -> list[Path]:
