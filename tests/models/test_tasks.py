@@ -9,7 +9,8 @@ import torch
 from cru.data import SeriesSet, extrapolation, interpolation, one_step_ahead, partial_observability, regression
 from cru.data.datasets import pendulum
 from cru.data.series import make_series
-from cru.models import MODELS, create, spec_of
+from cru.models import MODELS, Spec, create, spec_of
+from cru.models.registry import entry
 
 
 @cache
@@ -48,8 +49,13 @@ def test_a_training_step(name: str, task: str) -> None:
     torch.manual_seed(0)
     series = TASKS[task]()
     batch = series.batch(range(len(series)))
+    spec = spec_of(series)
+    if spec.causal and not entry(name).model.causal:
+        with pytest.raises(ValueError, match="looks at later inputs"):
+            create(name, spec)
+        return
     try:
-        model = create(name, spec_of(series))
+        model = create(name, spec)
     except ValueError as error:
         assert "regression" in task, error
         assert "predicts the inputs themselves" in str(error)
@@ -60,3 +66,12 @@ def test_a_training_step(name: str, task: str) -> None:
     if loss.requires_grad:
         loss.backward()
         assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not entry(name).model.causal])
+def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
+    spec = spec_of(one_step_ahead(weather()))
+    assert spec.causal and not spec_of(interpolation(weather())).causal
+    assert Spec.from_dict(spec.as_dict()) == spec
+    with pytest.raises(ValueError, match=f"'{name}' looks at later inputs, which a causal task"):
+        create(name, spec)

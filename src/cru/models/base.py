@@ -48,6 +48,7 @@ class Spec:
     time_scale: float = 1.0  # the Kalman family multiplies gaps with it: 0.2 on PhysioNet, 0.3 on USHCN
     time_start: float = 0.0  # the range of the training times, for models that scale time to [0, 1]
     time_end: float = 1.0
+    causal: bool = False  # the task: a prediction may use no later input, as in one-step-ahead
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "target_shape"):
@@ -102,6 +103,7 @@ def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:
         time_scale=time_scale,
         time_start=float(times.min()) if len(times) else 0.0,
         time_end=float(times.max()) if len(times) else 1.0,
+        causal=series.task is not None and series.task.causal,
     )
 
 
