@@ -49,6 +49,7 @@ class Spec:
     time_start: float = 0.0  # the range of the training times, for models that scale time to [0, 1]
     time_end: float = 1.0
     causal: bool = False  # the task: a prediction may use no later input, as in one-step-ahead
+    regression: bool = False  # the task: targets are another quantity than the inputs, whatever their shape
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "target_shape"):
@@ -67,6 +68,11 @@ class Spec:
     def is_image(self) -> bool:
         """Whether the inputs are pictures."""
         return len(self.input_shape) == 3
+
+    @property
+    def targets_are_inputs(self) -> bool:
+        """Whether a prediction is of the inputs themselves: no regression, which other shapes can only be."""
+        return not self.regression and self.target_shape == self.input_shape
 
     @property
     def input_size(self) -> int:
@@ -104,6 +110,7 @@ def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:
         time_start=float(times.min()) if len(times) else 0.0,
         time_end=float(times.max()) if len(times) else 1.0,
         causal=series.task is not None and series.task.causal,
+        regression=series.task is not None and series.task.name == "regression",
     )
 
 

@@ -28,7 +28,6 @@ class GRUODEBConfig(SolverConfig):
     dropout: float = 0.2  # in f_obs
     mixing: float = 1e-4  # weight of the second part of the loss
     noise: float = 0.01  # standard deviation of an observation, in that part
-    targets_are_inputs: bool | None = None  # None: where they have the same shape
 
 
 class GRUODEBModel(BaselineModel):
@@ -47,8 +46,7 @@ class GRUODEBModel(BaselineModel):
     config: GRUODEBConfig
 
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
-        same = spec.target_shape == spec.input_shape
-        own = config.encoder is None and (same if config.targets_are_inputs is None else config.targets_are_inputs)
+        own = config.encoder is None and spec.targets_are_inputs
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"

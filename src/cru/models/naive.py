@@ -70,14 +70,14 @@ class Mean(Naive):
 
 
 class Echo(Naive):
-    """Rules that repeat what went in, so they need targets of the same kind as the inputs."""
+    """Rules that repeat what went in, so they need targets that are the inputs."""
 
     def __init__(self, spec: Spec, config: NaiveConfig) -> None:
         super().__init__(spec, config)
-        if spec.input_shape != spec.target_shape:
+        if not spec.targets_are_inputs:
             raise ValueError(
-                f"{type(self).__name__} predicts the inputs themselves, so `target_shape` must be `input_shape` = "
-                f"{spec.input_shape}, got {spec.target_shape}. For a regression take 'mean'."
+                f"{type(self).__name__} predicts the inputs themselves, of the shape {spec.input_shape}, got a "
+                f"regression to targets of the shape {spec.target_shape}: take 'mean'."
             )
 
 
