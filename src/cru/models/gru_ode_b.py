@@ -74,7 +74,8 @@ class GRUODEBModel(BaselineModel):
         """What the states after each update say of the targets."""
         if self.output is not None:
             return Prediction(*self.output(states.posterior, valid=batch.valid))
-        mean, var = (part.reshape(batch.targets.shape) for part in self.observation.moments(states.updated))
+        shape = (*batch.times.shape, *self.spec.target_shape)
+        mean, var = (part.reshape(shape) for part in self.observation.moments(states.updated))
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:

@@ -66,7 +66,7 @@ class Mean(Naive):
 
     def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
         """The same everywhere."""
-        return self.mean.expand_as(batch.targets)
+        return self.mean.expand(*batch.times.shape, *self.spec.target_shape)
 
 
 class Echo(Naive):
