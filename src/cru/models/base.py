@@ -155,7 +155,7 @@ class Model(nn.Module):
 
     def nll(self, prediction: Prediction, batch: Batch) -> Float[Tensor, ""]:
         """Gaussian or Bernoulli, summed over target entries, masked, mean over time points and series."""
-        targets, mask = batch.targets.to(prediction.mean.dtype), batch.target_mask
+        targets, mask = self.targets(batch).to(prediction.mean.dtype), batch.target_mask
         if prediction.var is None:
             return mean_over_times(bernoulli_nll(targets, prediction.mean, mask), mask)
         return mean_over_times(gaussian_nll(targets, prediction.mean, prediction.var, mask), mask)
@@ -168,15 +168,23 @@ class Model(nn.Module):
 
     def inputs(self, batch: Batch) -> Float[Tensor, "batch time *feature"]:
         """The values in the model's type, 0 wherever nothing is observed."""
-        found = tuple(batch.values.shape[2:])
-        if found != self.spec.input_shape:
-            raise ValueError(
-                f"`batch` must hold values of the shape {self.spec.input_shape} at each time, which this model was "
-                f"made for, got {found}."
-            )
+        _check_shape("values", batch.values, self.spec.input_shape)
         return torch.where(batch.mask, batch.values, 0.0).to(self.dtype)
+
+    def targets(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+        """The targets in the model's type."""
+        _check_shape("targets", batch.targets, self.spec.target_shape)
+        return batch.targets.to(self.dtype)
 
     @property
     def num_parameters(self) -> int:
         """How many numbers are trained."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:
+    shape = tuple(found.shape[2:])
+    if shape != expected:
+        raise ValueError(
+            f"`batch` must hold {name} of the shape {expected} at each time, which this model was made for, got {shape}."
+        )

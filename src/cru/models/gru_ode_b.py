@@ -90,10 +90,8 @@ class GRUODEBModel(BaselineModel):
         x = x.detach()  # an encoder is not trained to be predictable
         second = _summed(self.observation.surprise(x, states.predicted, states.updated), mask)
         if self.own:
-            targets, counted = (
-                batch.targets.to(x.dtype).flatten(2),
-                batch.target_mask.expand_as(batch.targets).flatten(2),
-            )
+            targets = self.targets(batch).flatten(2)
+            counted = batch.target_mask.expand_as(batch.targets).flatten(2)
             first = _summed(self.observation.nll(targets, states.predicted), counted)
             return mean_over_times(first + self.config.mixing * second, counted)
         # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.

@@ -36,9 +36,9 @@ class Naive(Model):
     def prepare(self, batches: Iterable[Batch]) -> None:
         """The mean of each target entry over the training set, then the rule's mean squared error."""
         kept = batches if isinstance(batches, Sequence) else list(batches)  # it is gone through twice
-        self.mean.copy_(self._average(kept, lambda batch: batch.targets))
+        self.mean.copy_(self._average(kept, self.targets))
         self.find(kept)
-        self.var.copy_(self._average(kept, lambda batch: (batch.targets - self.rule(batch)).square()))
+        self.var.copy_(self._average(kept, lambda batch: (self.targets(batch) - self.rule(batch)).square()))
 
     def find(self, batches: Sequence[Batch]) -> None:
         """What else the rule takes from the training set."""
