@@ -22,7 +22,8 @@ class GRUODEBConfig(SolverConfig):
 
     hidden_size: int | None = 50
     solver: str = "midpoint"  # this and euler run on a clock that is stable over any gap; others are not
-    steps: int = 2
+    steps: int = 1  # per part of a gap, for a fixed-step solver
+    longest: float = 1.0  # part of a gap, in the unit of the times; the state relaxes at a rate of at most 1
     obs_units: int = 25  # f_obs: what the state says of the inputs
     prep_units: int = 10  # f_prep, for each feature
     dropout: float = 0.2  # in f_obs
@@ -60,7 +61,7 @@ class GRUODEBModel(BaselineModel):
             nn.Linear(config.obs_units, size * self.observation.parameters_per_input),
         )
         clock = settling if config.solver in OPEN_SOLVERS else steady
-        ode = ODE(GRUODEField(state), clock=clock, **config.solving)  # type: ignore[arg-type]
+        ode = ODE(GRUODEField(state), clock=clock, longest=config.longest, **config.solving)  # type: ignore[arg-type]
         self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units)
         self.output = None if own else state_output(spec, config, config.obs_units)
 
