@@ -74,6 +74,21 @@ def test_pictures_too_small_and_encoders_of_a_wrong_kind_are_refused() -> None:
         features_of(nn.Unflatten(1, (1, 3)), (3,))
 
 
+class Reshape(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0], -1)  # ambiguous where there are no rows
+
+
+@pytest.mark.parametrize("first", [Reshape(), nn.BatchNorm1d(3), nn.Identity()])
+def test_an_encoder_never_sees_a_batch_without_rows(first: nn.Module) -> None:
+    encoder = nn.Sequential(first, nn.Linear(3, 4))
+    values = torch.randn(2, 5, 3)
+    features = encode_observed(encoder, values, torch.zeros(2, 5, dtype=torch.bool))
+    assert torch.equal(features, torch.zeros(2, 5, 4))
+    features.sum().backward()
+    assert not encoder[1].weight.grad.any()
+
+
 def test_only_what_is_observed_is_encoded() -> None:
     seen = []
     encoder = nn.Linear(3, 4)

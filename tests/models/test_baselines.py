@@ -19,7 +19,8 @@ def test_evaluations_are_reported(name: str) -> None:
     odes = 2 if name == "latent-ode" else 1
     gaps_moved = int((gaps(batch.times, None, 1.0, torch.float64) > 0).any(0).sum())
     for options, per_gap in (({"solver": "euler"}, 1), ({"solver": "rk4", "steps": 3}, 12)):
-        model = create(name, FEATURES, **({"steps": 1} | options))
+        whole = {"longest": 100.0} if name == "gru-ode-b" else {}  # every gap in one part
+        model = create(name, FEATURES, **({"steps": 1} | options | whole))
         found = model(batch, intermediates=True).intermediates["evaluations"]
         assert found <= odes * gaps_moved * per_gap and found % per_gap == 0
         assert found >= gaps_moved * per_gap
@@ -35,6 +36,20 @@ def test_the_default_steps_are_close_to_an_exact_solution(name: str) -> None:
     exact.load_state_dict(quick.state_dict())
     exact.prepare([batch])
     torch.testing.assert_close(quick(batch).mean, exact(batch).mean, atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("gap", [1.0, 2.0, 3.0, 5.0, 10.0, 100.0])
+def test_gru_ode_b_solves_long_gaps(gap: float) -> None:
+    batch = random_batch(FEATURES, 8, 6)
+    batch = changed(batch, times=gap * torch.arange(6.0).double().expand(8, 6), lengths=torch.full((8,), 6))
+    quick = made("gru-ode-b", FEATURES, dtype=torch.float64).eval()
+    exact = create("gru-ode-b", FEATURES, solver="dopri5", rtol=1e-9, atol=1e-10).double().eval()
+    exact.load_state_dict(quick.state_dict())
+    error = (
+        quick(batch, intermediates=True).intermediates["prior"]
+        - exact(batch, intermediates=True).intermediates["prior"]
+    )
+    assert error.square().mean().sqrt() < 1e-2
 
 
 def test_gru_d_takes_the_means_of_what_is_observed() -> None:

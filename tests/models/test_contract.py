@@ -84,6 +84,24 @@ def test_what_is_hidden_has_no_influence(name: str, kind: str) -> None:
 
 
 @every_kind
+def test_a_prediction_does_not_need_targets(name: str, kind: str) -> None:
+    batch, model = random_batch(SPECS[kind]), made(name, SPECS[kind])
+    none = torch.zeros(*batch.times.shape, 0)
+    without = changed(batch, targets=none, target_mask=none.bool(), hidden=none.bool())
+    same(predict(model, without), predict(model, batch), rtol=0, atol=0)
+
+
+@every_kind
+def test_targets_of_another_shape_are_refused(name: str, kind: str) -> None:
+    batch, model = random_batch(SPECS[kind]), made(name, SPECS[kind])
+    other = random_batch(Spec(input_shape=SPECS[kind].input_shape, target_shape=(1,)))
+    wrong = changed(batch, targets=other.targets, target_mask=other.target_mask, hidden=other.hidden)
+    for use in (model.loss, lambda batch: model.prepare([batch])) if name in NAIVE else (model.loss,):
+        with pytest.raises(ValueError, match=r"`batch` must hold targets of the shape .* got \(1,\)"):
+            use(wrong)
+
+
+@every_kind
 def test_the_future_has_no_influence_on_the_past(name: str, kind: str) -> None:
     model = made(name, SPECS[kind])
     if not model.causal:

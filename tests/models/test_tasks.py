@@ -1,5 +1,6 @@
 """Every model on every kind of dataset and task of `cru.data`: it takes a training step, or says why it cannot."""
 
+import dataclasses
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from cru.data import SeriesSet, extrapolation, interpolation, one_step_ahead, partial_observability, regression
 from cru.data.datasets import pendulum
 from cru.data.series import make_series
-from cru.models import MODELS, create, spec_of
+from cru.models import MODELS, Spec, create, spec_of
+from cru.models.registry import entry
 
 
 @cache
@@ -48,8 +50,13 @@ def test_a_training_step(name: str, task: str) -> None:
     torch.manual_seed(0)
     series = TASKS[task]()
     batch = series.batch(range(len(series)))
+    spec = spec_of(series)
+    if spec.causal and not entry(name).model.causal:
+        with pytest.raises(ValueError, match="looks at later inputs"):
+            create(name, spec)
+        return
     try:
-        model = create(name, spec_of(series))
+        model = create(name, spec)
     except ValueError as error:
         assert "regression" in task, error
         assert "predicts the inputs themselves" in str(error)
@@ -60,3 +67,32 @@ def test_a_training_step(name: str, task: str) -> None:
     if loss.requires_grad:
         loss.backward()
         assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_labels_that_look_like_inputs_are_still_labels() -> None:
+    """One feature x, one label 2 - x: nothing but the task tells them apart."""
+    x = np.linspace(0.0, 2.0, 8)
+    series = make_series(np.arange(8.0), x[:, None], np.array([0, 8]), ids="a", names=["x"])
+    object.__setattr__(series, "per_time", {"label": 2 - x})
+    spec = spec_of(regression(series, target="label"))
+    assert spec.input_shape == spec.target_shape and not spec.targets_are_inputs
+    assert spec_of(interpolation(series)).targets_are_inputs
+    for name in ("series-mean", "last-value", "linear", "blend", "climatology"):
+        with pytest.raises(ValueError, match="predicts the inputs themselves"):
+            create(name, spec)
+    assert not create("mtand", spec).full
+    model, batch = create("gru-ode-b", spec, dropout=0.0), regression(series, target="label").batch([0])
+    assert model.output is not None
+    far = dataclasses.replace(batch, targets=batch.targets + 100.0)
+    assert model.loss(far) > 10 * model.loss(batch)  # the labels are fitted by the decoder, not by f_obs
+    model.loss(batch).backward()
+    assert model.output.mean[0].weight.grad.any()
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not entry(name).model.causal])
+def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
+    spec = spec_of(one_step_ahead(weather()))
+    assert spec.causal and not spec_of(interpolation(weather())).causal
+    assert Spec.from_dict(spec.as_dict()) == spec
+    with pytest.raises(ValueError, match=f"'{name}' looks at later inputs, which a causal task"):
+        create(name, spec)

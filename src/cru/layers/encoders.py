@@ -110,7 +110,9 @@ def apply_where(
 ) -> Float[Tensor, "batch time *outputs"]:
     """``module`` at the times that count, ``fill`` at the others: nothing is spent on padding or blank pictures."""
     rows = where.flatten().nonzero().squeeze(1)
-    found: Tensor = module(x.flatten(0, 1).index_select(0, rows))
+    given = x.flatten(0, 1).index_select(0, rows)
+    # Many a module cannot do without rows: it gets two blank ones, since batch norm wants more than one.
+    found: Tensor = module(given) if len(rows) else module(given.new_zeros(2, *given.shape[1:]))[:0]
     everywhere = found.new_full((where.numel(), *found.shape[1:]), fill).index_copy(0, rows, found)
     return everywhere.reshape(*where.shape, *found.shape[1:])
 

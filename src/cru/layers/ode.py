@@ -1,5 +1,6 @@
 """One way to solve an ordinary differential equation: every series over its own gap, all at once, with torchdiffeq."""
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -13,6 +14,8 @@ from cru.layers.checks import require
 FIXED_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
 ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
 OPEN_SOLVERS = ("euler", "midpoint")  # never look at the very end of a step
+MOST_PARTS = 16  # of one gap
+ROUNDING = 1e-3  # of a part, by which a gap may exceed a whole number of them
 LARGEST_GRADIENT = 1e8  # with respect to a state
 
 Clock = Callable[[Tensor], Callable[[Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
@@ -54,9 +57,10 @@ class ODE(nn.Module):
     Args:
         field: a module from (batch, state) to (batch, state).
         solver: one of `FIXED_SOLVERS` or `ADAPTIVE_SOLVERS` of torchdiffeq.
-        steps: steps per gap of a fixed-step solver.
+        steps: steps of a fixed-step solver per gap, or per part of one.
         rtol, atol: tolerances of an adaptive solver.
         clock: how s maps to time: `steady` or `settling`.
+        longest: a fixed-step solver takes a longer gap in as many equal parts as it needs, 16 at most.
     """
 
     grid: Tensor
@@ -70,17 +74,20 @@ class ODE(nn.Module):
         rtol: float = 1e-3,
         atol: float = 1e-4,
         clock: Clock = steady,
+        longest: float = math.inf,
     ) -> None:
         super().__init__()
         known = FIXED_SOLVERS + ADAPTIVE_SOLVERS
         require(solver in known, f"`solver` must be one of {', '.join(known)}, got {solver!r}.")
         require(steps >= 1, f"`steps` must be at least 1, got {steps}.")
+        require(longest > 0, f"`longest` must be positive, got {longest}.")
         require(rtol > 0 and atol > 0, f"`rtol` and `atol` must be positive, got {rtol} and {atol}.")
         require(
             clock is not settling or solver in OPEN_SOLVERS,
             f"`solver` must be one of {', '.join(OPEN_SOLVERS)} with the settling clock, got {solver!r}.",
         )
         self.field, self.solver, self.rtol, self.atol, self.clock = field, solver, rtol, atol, clock
+        self.longest = longest if solver in FIXED_SOLVERS else math.inf
         self.evaluations = 0  # of the field for a whole batch, since the start; set it to 0 to count anew
         parameter = next(field.parameters(), torch.empty(0))
         points = steps + 1 if solver in FIXED_SOLVERS else 2
@@ -91,6 +98,19 @@ class ODE(nn.Module):
         self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch state"]:
         """The state after ``gap``, a length of time for each series, not negative."""
+        if math.isinf(self.longest):
+            return self.solve(state, gap)
+        parts = (gap / self.longest - ROUNDING).ceil().clamp(1, MOST_PARTS)
+        part = gap / parts
+        state = self.solve(state, part)
+        for done in range(1, int(parts.max())):
+            rows = (parts > done).nonzero().squeeze(1)  # a series goes on alone: its parts are its own
+            later = self.solve(state.index_select(0, rows), part.index_select(0, rows))
+            state = state.index_copy(0, rows, later)
+        return state
+
+    def solve(self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]) -> Float[Tensor, "batch state"]:
+        """The state after ``gap``, in one part."""
         gap = gap[:, None]
         speed = self.clock(gap)
 

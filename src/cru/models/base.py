@@ -48,6 +48,8 @@ class Spec:
     time_scale: float = 1.0  # the Kalman family multiplies gaps with it: 0.2 on PhysioNet, 0.3 on USHCN
     time_start: float = 0.0  # the range of the training times, for models that scale time to [0, 1]
     time_end: float = 1.0
+    causal: bool = False  # the task: a prediction may use no later input, as in one-step-ahead
+    regression: bool = False  # the task: targets are another quantity than the inputs, whatever their shape
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "target_shape"):
@@ -66,6 +68,11 @@ class Spec:
     def is_image(self) -> bool:
         """Whether the inputs are pictures."""
         return len(self.input_shape) == 3
+
+    @property
+    def targets_are_inputs(self) -> bool:
+        """Whether a prediction is of the inputs themselves: no regression, which other shapes can only be."""
+        return not self.regression and self.target_shape == self.input_shape
 
     @property
     def input_size(self) -> int:
@@ -102,6 +109,8 @@ def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:
         time_scale=time_scale,
         time_start=float(times.min()) if len(times) else 0.0,
         time_end=float(times.max()) if len(times) else 1.0,
+        causal=series.task is not None and series.task.causal,
+        regression=series.task is not None and series.task.name == "regression",
     )
 
 
@@ -146,7 +155,7 @@ class Model(nn.Module):
 
     def nll(self, prediction: Prediction, batch: Batch) -> Float[Tensor, ""]:
         """Gaussian or Bernoulli, summed over target entries, masked, mean over time points and series."""
-        targets, mask = batch.targets.to(prediction.mean.dtype), batch.target_mask
+        targets, mask = self.targets(batch).to(prediction.mean.dtype), batch.target_mask
         if prediction.var is None:
             return mean_over_times(bernoulli_nll(targets, prediction.mean, mask), mask)
         return mean_over_times(gaussian_nll(targets, prediction.mean, prediction.var, mask), mask)
@@ -159,15 +168,23 @@ class Model(nn.Module):
 
     def inputs(self, batch: Batch) -> Float[Tensor, "batch time *feature"]:
         """The values in the model's type, 0 wherever nothing is observed."""
-        found = tuple(batch.values.shape[2:])
-        if found != self.spec.input_shape:
-            raise ValueError(
-                f"`batch` must hold values of the shape {self.spec.input_shape} at each time, which this model was "
-                f"made for, got {found}."
-            )
+        _check_shape("values", batch.values, self.spec.input_shape)
         return torch.where(batch.mask, batch.values, 0.0).to(self.dtype)
+
+    def targets(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+        """The targets in the model's type."""
+        _check_shape("targets", batch.targets, self.spec.target_shape)
+        return batch.targets.to(self.dtype)
 
     @property
     def num_parameters(self) -> int:
         """How many numbers are trained."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:
+    shape = tuple(found.shape[2:])
+    if shape != expected:
+        raise ValueError(
+            f"`batch` must hold {name} of the shape {expected} at each time, which this model was made for, got {shape}."
+        )

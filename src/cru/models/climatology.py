@@ -13,6 +13,8 @@ from cru.models.base import Batch, Spec
 from cru.models.naive import Echo, NaiveConfig
 
 _FINEST = 4096  # cells of the histogram over the training times in which a period is looked for
+_PER_CYCLE = 4  # frequencies tried between n and n + 1 cycles in the span of the times
+_FINER = 201  # and around the best of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,9 @@ class ClimatologyConfig(NaiveConfig):
 class Climatology(Echo):
     """season(t mod period) + mean of (value - season) over the series so far.
 
-    Without a period given, the one is taken whose sine and cosine explain most of the training set, among those of
-    which at least two fit into its times.
+    Without a period given, the one is taken whose sine and cosine explain most of the training set. At least two of it
+    fit into the times, and at most half as many as there are distinct times, or 2048: faster ones cannot be told from
+    slower ones.
     """
 
     Config: ClassVar[type] = ClimatologyConfig
@@ -94,11 +97,27 @@ def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:
     """The peak of the periodogram of a histogram, entries weighing the same whatever their scale."""
     total, count = total.flatten(1), count.flatten(1)
     deviation = total - count * (total.sum(0) / count.sum(0).clamp(min=1))
-    cells = total.shape[0]
-    middle = (torch.arange(cells, dtype=total.dtype, device=total.device) + 0.5) / cells
-    cycles = torch.arange(2.0, 100.0, 0.25, dtype=total.dtype, device=total.device)  # in the whole span
-    angle = 2 * torch.pi * cycles[:, None] * middle
-    power = (angle.cos() @ deviation).square() + (angle.sin() @ deviation).square()
-    scale = deviation.square().sum(0).clamp(min=torch.finfo(total.dtype).tiny)
-    best = (power / scale).sum(1).argmax()
-    return span / cycles[best]
+    deviation = deviation / deviation.norm(dim=0).clamp(min=torch.finfo(total.dtype).tiny)
+    cells, filled = total.shape[0], int((count > 0).any(1).sum())
+    fewest, most = 2 * _PER_CYCLE, max(2, filled // 2) * _PER_CYCLE  # faster ones look like slower ones
+    coarse = torch.fft.rfft(deviation, n=cells * _PER_CYCLE, dim=0)[fewest : most + 1].abs().square().sum(1)
+    best = (fewest + coarse.argmax()) / _PER_CYCLE
+    cycles = best + torch.linspace(-1, 1, _FINER, dtype=total.dtype, device=total.device) / _PER_CYCLE
+    cycles = cycles.clamp(min=2)
+    return span / cycles[_explained(deviation, count, cycles).argmax()]
+
+
+def _explained(total: Tensor, count: Tensor, cycles: Tensor) -> Tensor:
+    """How much of ``total`` a + b sin + c cos explains by least squares, for each number of ``cycles``.
+
+    The periodogram is this where sine and cosine are orthogonal, which a few cycles that do not close are not.
+    """
+    turns = torch.arange(total.shape[0], dtype=total.dtype, device=total.device) / total.shape[0]
+    angle = 2 * torch.pi * cycles[:, None] * turns
+    basis = torch.stack([torch.ones_like(angle), angle.sin(), angle.cos()], 1)
+    products = (basis[:, :, None] * basis[:, None]) @ count  # (cycles, 3, 3, entry)
+    moments = basis @ total
+    ridge = 1e-9 * count.sum(0).clamp(min=1) * torch.eye(3, dtype=total.dtype, device=total.device)[..., None]
+    fitted = torch.linalg.solve((products + ridge).movedim(-1, 1), moments.movedim(-1, 1)[..., None])
+    squares = (moments.movedim(-1, 1) * fitted[..., 0]).sum(-1)
+    return squares.sum(1)

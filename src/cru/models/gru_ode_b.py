@@ -22,13 +22,13 @@ class GRUODEBConfig(SolverConfig):
 
     hidden_size: int | None = 50
     solver: str = "midpoint"  # this and euler run on a clock that is stable over any gap; others are not
-    steps: int = 2
+    steps: int = 1  # per part of a gap, for a fixed-step solver
+    longest: float = 1.0  # part of a gap, in the unit of the times; the state relaxes at a rate of at most 1
     obs_units: int = 25  # f_obs: what the state says of the inputs
     prep_units: int = 10  # f_prep, for each feature
     dropout: float = 0.2  # in f_obs
     mixing: float = 1e-4  # weight of the second part of the loss
     noise: float = 0.01  # standard deviation of an observation, in that part
-    targets_are_inputs: bool | None = None  # None: where they have the same shape
 
 
 class GRUODEBModel(BaselineModel):
@@ -47,8 +47,7 @@ class GRUODEBModel(BaselineModel):
     config: GRUODEBConfig
 
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
-        same = spec.target_shape == spec.input_shape
-        own = config.encoder is None and (same if config.targets_are_inputs is None else config.targets_are_inputs)
+        own = config.encoder is None and spec.targets_are_inputs
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"
@@ -62,7 +61,7 @@ class GRUODEBModel(BaselineModel):
             nn.Linear(config.obs_units, size * self.observation.parameters_per_input),
         )
         clock = settling if config.solver in OPEN_SOLVERS else steady
-        ode = ODE(GRUODEField(state), clock=clock, **config.solving)  # type: ignore[arg-type]
+        ode = ODE(GRUODEField(state), clock=clock, longest=config.longest, **config.solving)  # type: ignore[arg-type]
         self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units)
         self.output = None if own else state_output(spec, config, config.obs_units)
 
@@ -76,7 +75,8 @@ class GRUODEBModel(BaselineModel):
         """What the states after each update say of the targets."""
         if self.output is not None:
             return Prediction(*self.output(states.posterior, valid=batch.valid))
-        mean, var = (part.reshape(batch.targets.shape) for part in self.observation.moments(states.updated))
+        shape = (*batch.times.shape, *self.spec.target_shape)
+        mean, var = (part.reshape(shape) for part in self.observation.moments(states.updated))
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
@@ -91,10 +91,8 @@ class GRUODEBModel(BaselineModel):
         x = x.detach()  # an encoder is not trained to be predictable
         second = _summed(self.observation.surprise(x, states.predicted, states.updated), mask)
         if self.own:
-            targets, counted = (
-                batch.targets.to(x.dtype).flatten(2),
-                batch.target_mask.expand_as(batch.targets).flatten(2),
-            )
+            targets = self.targets(batch).flatten(2)
+            counted = batch.target_mask.expand_as(batch.targets).flatten(2)
             first = _summed(self.observation.nll(targets, states.predicted), counted)
             return mean_over_times(first + self.config.mixing * second, counted)
         # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.

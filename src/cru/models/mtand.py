@@ -26,7 +26,7 @@ class MTANDConfig(VariationalConfig):
     reference_points: int = 64
     embedding: int = 128  # of time
     num_heads: int = 1
-    full: bool | None = None  # the autoencoder, or the encoder alone; None: full where the targets are like the inputs
+    full: bool | None = None  # the autoencoder, or the encoder alone; None: full unless for a regression
     variance_map: str = "softplus"
 
 
@@ -45,7 +45,7 @@ class MTANDModel(VariationalModel):
 
     def __init__(self, spec: Spec, config: MTANDConfig) -> None:
         super().__init__(spec, config)
-        self.full = spec.target_shape == spec.input_shape if config.full is None else config.full
+        self.full = spec.targets_are_inputs if config.full is None else config.full
         size, both = config.hidden_size or default_state_size(spec), 2 * config.units
         self.register_buffer("reference", torch.linspace(0, 1, config.reference_points), persistent=False)
 

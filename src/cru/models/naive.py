@@ -36,9 +36,9 @@ class Naive(Model):
     def prepare(self, batches: Iterable[Batch]) -> None:
         """The mean of each target entry over the training set, then the rule's mean squared error."""
         kept = batches if isinstance(batches, Sequence) else list(batches)  # it is gone through twice
-        self.mean.copy_(self._average(kept, lambda batch: batch.targets))
+        self.mean.copy_(self._average(kept, self.targets))
         self.find(kept)
-        self.var.copy_(self._average(kept, lambda batch: (batch.targets - self.rule(batch)).square()))
+        self.var.copy_(self._average(kept, lambda batch: (self.targets(batch) - self.rule(batch)).square()))
 
     def find(self, batches: Sequence[Batch]) -> None:
         """What else the rule takes from the training set."""
@@ -66,18 +66,18 @@ class Mean(Naive):
 
     def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
         """The same everywhere."""
-        return self.mean.expand_as(batch.targets)
+        return self.mean.expand(*batch.times.shape, *self.spec.target_shape)
 
 
 class Echo(Naive):
-    """Rules that repeat what went in, so they need targets of the same kind as the inputs."""
+    """Rules that repeat what went in, so they need targets that are the inputs."""
 
     def __init__(self, spec: Spec, config: NaiveConfig) -> None:
         super().__init__(spec, config)
-        if spec.input_shape != spec.target_shape:
+        if not spec.targets_are_inputs:
             raise ValueError(
-                f"{type(self).__name__} predicts the inputs themselves, so `target_shape` must be `input_shape` = "
-                f"{spec.input_shape}, got {spec.target_shape}. For a regression take 'mean'."
+                f"{type(self).__name__} predicts the inputs themselves, of the shape {spec.input_shape}, got a "
+                f"regression to targets of the shape {spec.target_shape}: take 'mean'."
             )
 
 

@@ -55,6 +55,11 @@ def create(name: str, spec: Spec, **options: Any) -> Model:
     15135
     """
     model = entry(name).model
+    if spec.causal and not model.causal:
+        raise ValueError(
+            f"{name!r} looks at later inputs, which a causal task such as one-step-ahead forbids: take a model with "
+            "`causal` = True, such as 'cru'."
+        )
     known = [field.name for field in fields(model.Config)]
     for option in options:
         if option not in known:
