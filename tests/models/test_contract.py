@@ -2,10 +2,12 @@
 
 import json
 import time
+from dataclasses import fields
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from cru.models import MODELS, NAIVE, Model, Spec, create
 from tests.models.helpers import SPECS, changed, made, padded, random_batch, reordered, steps_of
@@ -215,6 +217,36 @@ def test_names_and_options_are_checked() -> None:
         create("cru", spec, hiden_size=8)
     with pytest.raises(ValueError, match=r"values of the shape \(3,\)"):
         create("cru", spec)(random_batch(Spec(input_shape=(4,), target_shape=(4,))))
+
+
+COUNTS = {"hidden_size", "num_basis", "units", "layers", "steps", "recognition_size", "samples", "dense_units", "bins"}
+COUNTS |= {"reference_points", "embedding", "num_heads", "obs_units", "prep_units"}
+AMOUNTS = {"rtol": 0.0, "atol": -1.0, "noise": 0.0, "longest": 0.0, "annealing": -1.0, "dropout": 1.0, "mixing": -1e-4}
+AMOUNTS |= {"period": 0.0, "last": -0.1, "series": 1.1, "bandwidth": -1}
+WRONG = [
+    (name, field.name, value)
+    for name, entry in MODELS.items()
+    for field in fields(entry.model.Config)
+    for value in ((0, -3) if field.name in COUNTS else (AMOUNTS[field.name],) if field.name in AMOUNTS else ())
+]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), WRONG)
+def test_options_that_make_no_sense_are_refused(name: str, option: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"`{option}` .*must "):
+        create(name, SPECS["features"], **{option: value})
+
+
+@every_model
+def test_every_number_among_the_options_is_checked(name: str) -> None:
+    numbers = {field.name for field in fields(MODELS[name].model.Config) if type(field.default) in (int, float)}
+    assert numbers <= COUNTS | AMOUNTS.keys()
+
+
+@pytest.mark.parametrize("name", ["cru", "gru", "gru-d", "ode-rnn", "latent-ode", "gru-ode-b"])
+def test_an_encoder_without_layers_is_not_taken_for_none(name: str) -> None:
+    same_again = nn.Sequential()
+    assert create(name, SPECS["features"], encoder=same_again).encoder is same_again
 
 
 @pytest.mark.parametrize("name", ECHOES)

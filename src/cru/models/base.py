@@ -186,5 +186,6 @@ def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:
     shape = tuple(found.shape[2:])
     if shape != expected:
         raise ValueError(
-            f"`batch` must hold {name} of the shape {expected} at each time, which this model was made for, got {shape}."
+            f"`batch` must hold {name} of the shape {expected} at each time, which this model was made for, "
+            f"got {shape}."
         )

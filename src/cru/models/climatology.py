@@ -26,10 +26,10 @@ class ClimatologyConfig(NaiveConfig):
     offset: bool = True  # add the mean of what the series has so far lain above its season
 
     def __post_init__(self) -> None:
-        if self.period is not None and not self.period > 0:
-            raise ValueError(f"`period` must be positive, got {self.period}.")
-        if self.bins < 1:
-            raise ValueError(f"`bins` must be at least 1, got {self.bins}.")
+        super().__post_init__()
+        self.check_counts("bins")
+        if self.period is not None:
+            self.check_positive("period")
 
 
 class Climatology(Echo):
@@ -48,7 +48,7 @@ class Climatology(Echo):
     def __init__(self, spec: Spec, config: ClimatologyConfig) -> None:
         super().__init__(spec, config)
         self.register_buffer("season", torch.zeros(config.bins, *spec.target_shape))
-        period = config.period or (spec.time_end - spec.time_start) or 1.0
+        period = (spec.time_end - spec.time_start or 1.0) if config.period is None else config.period
         self.register_buffer("period", torch.tensor(period))
 
     def phase(self, times: Float[Tensor, "*any"]) -> Int64[Tensor, "*any"]:
@@ -104,7 +104,8 @@ def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:
     best = (fewest + coarse.argmax()) / _PER_CYCLE
     cycles = best + torch.linspace(-1, 1, _FINER, dtype=total.dtype, device=total.device) / _PER_CYCLE
     cycles = cycles.clamp(min=2)
-    return span / cycles[_explained(deviation, count, cycles).argmax()]
+    period: Tensor = span / cycles[_explained(deviation, count, cycles).argmax()]
+    return period
 
 
 def _explained(total: Tensor, count: Tensor, cycles: Tensor) -> Tensor:
@@ -119,5 +120,5 @@ def _explained(total: Tensor, count: Tensor, cycles: Tensor) -> Tensor:
     moments = basis @ total
     ridge = 1e-9 * count.sum(0).clamp(min=1) * torch.eye(3, dtype=total.dtype, device=total.device)[..., None]
     fitted = torch.linalg.solve((products + ridge).movedim(-1, 1), moments.movedim(-1, 1)[..., None])
-    squares = (moments.movedim(-1, 1) * fitted[..., 0]).sum(-1)
-    return squares.sum(1)
+    squares: Tensor = moments.movedim(-1, 1) * fitted[..., 0]
+    return squares.sum((1, 2))

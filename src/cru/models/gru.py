@@ -10,11 +10,12 @@ from cru.functional import gaps
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
+from cru.models.options import Config
 from cru.models.output import Output
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRUConfig:
+class GRUConfig(Config):
     """None takes what the paper took for this kind of data."""
 
     hidden_size: int = 75
@@ -22,6 +23,10 @@ class GRUConfig:
     encoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else nothing
     decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else linear
     variance_decoder: nn.Module | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("hidden_size")
 
 
 class GRUModel(Model):
@@ -36,17 +41,15 @@ class GRUModel(Model):
 
     def __init__(self, spec: Spec, config: GRUConfig) -> None:
         super().__init__(spec, config)
-        self.encoder = config.encoder or latent_encoder(spec)
+        self.encoder = latent_encoder(spec) if config.encoder is None else config.encoder
         inputs, state = features_of(self.encoder, spec.input_shape), config.hidden_size
         self.layer = nn.GRU(inputs + self.time_aware, state, batch_first=True)
-        mean = make_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
-        variance = make_variance_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
-        self.output = Output(
-            spec,
-            config.decoder or mean,
-            config.variance_decoder or variance,
-            config.variance_map or default_variance_map(spec),
-        )
+        mean, variance, variance_map = config.decoder, config.variance_decoder, config.variance_map
+        if mean is None:
+            mean = make_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
+        if variance is None:
+            variance = make_variance_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
+        self.output = Output(spec, mean, variance, default_variance_map(spec) if variance_map is None else variance_map)
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
         """One step for each time point, then decode every state."""

@@ -19,6 +19,10 @@ class GRUDConfig(BaselineConfig):
 
     units: int = 100
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("units")
+
 
 class GRUDModel(BaselineModel):
     """Trainable decay of inputs, toward their empirical means, and of the state; mean and variance from two decoders.

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.functional.likelihood import mean_over_times
+from cru.layers.checks import require
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
 from cru.layers.ode import ODE, OPEN_SOLVERS, settling, steady
@@ -29,6 +30,13 @@ class GRUODEBConfig(SolverConfig):
     dropout: float = 0.2  # in f_obs
     mixing: float = 1e-4  # weight of the second part of the loss
     noise: float = 0.01  # standard deviation of an observation, in that part
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("obs_units", "prep_units")
+        self.check_positive("longest", "noise")
+        self.check_not_negative("dropout", "mixing")
+        require(self.dropout < 1, f"`dropout` must be below 1, got {self.dropout}.")
 
 
 class GRUODEBModel(BaselineModel):

@@ -16,11 +16,12 @@ from cru.models.networks import (
     make_encoder,
     make_variance_decoder,
 )
+from cru.models.options import Config
 from cru.models.output import Output
 
 
 @dataclass(frozen=True, kw_only=True)
-class KalmanConfig:
+class KalmanConfig(Config):
     """What the family shares. None takes what the paper took for this kind of data."""
 
     hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
@@ -31,6 +32,12 @@ class KalmanConfig:
     encoder: nn.Module | None = field(default=None, repr=False)  # (n, *input) -> (n, features)
     decoder: nn.Module | None = field(default=None, repr=False)  # (n, M) -> (n, *target), raw
     variance_decoder: nn.Module | None = field(default=None, repr=False)  # (n, 3 M / 2) -> (n, *target), raw
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size is not None:
+            self.check_counts("hidden_size")
+        self.check_counts("num_basis")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +56,22 @@ class KalmanModel(Model):
 
     def __init__(self, spec: Spec, config: KalmanConfig) -> None:
         super().__init__(spec, config)
-        state = config.hidden_size or default_state_size(spec)
+        state = default_state_size(spec) if config.hidden_size is None else config.hidden_size
         own_map = default_variance_map(spec)
-        self.encoder = config.encoder or make_encoder(spec)
+        self.encoder = make_encoder(spec) if config.encoder is None else config.encoder
         self.layer = self.make_layer(
             features_of(self.encoder, spec.input_shape),
             state,
             num_basis=config.num_basis,
             time_scale=spec.time_scale,
             noise_map=config.noise_map,
-            variance_map=config.observation_map or own_map,
+            variance_map=own_map if config.observation_map is None else config.observation_map,
         )
         self.output = Output(
             spec,
-            config.decoder or make_decoder(spec, state),
-            config.variance_decoder or make_variance_decoder(spec, 3 * state // 2),
-            config.variance_map or own_map,
+            make_decoder(spec, state) if config.decoder is None else config.decoder,
+            make_variance_decoder(spec, 3 * state // 2) if config.variance_decoder is None else config.variance_decoder,
+            own_map if config.variance_map is None else config.variance_map,
         )
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:

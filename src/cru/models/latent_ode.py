@@ -22,6 +22,10 @@ class LatentODEConfig(SolverConfig, VariationalConfig):
     units: int = 50  # of both ODE functions, the gates, and the networks around the code
     layers: int = 3  # of both ODE functions
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("recognition_size", "units", "layers")
+
 
 class LatentODEModel(BaselineModel, VariationalModel):
     """An ODE-RNN reads the series backward in time; its last state gives q(z_0), z_0 at the series' first time.

@@ -29,6 +29,12 @@ class MTANDConfig(VariationalConfig):
     full: bool | None = None  # the autoencoder, or the encoder alone; None: full unless for a regression
     variance_map: str = "softplus"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size is not None:
+            self.check_counts("hidden_size")
+        self.check_counts("units", "dense_units", "reference_points", "embedding", "num_heads")
+
 
 class MTANDModel(VariationalModel):
     """Time attention reads the series at 64 reference points, a GRU in both directions runs over them, and time
@@ -46,7 +52,8 @@ class MTANDModel(VariationalModel):
     def __init__(self, spec: Spec, config: MTANDConfig) -> None:
         super().__init__(spec, config)
         self.full = spec.targets_are_inputs if config.full is None else config.full
-        size, both = config.hidden_size or default_state_size(spec), 2 * config.units
+        size = default_state_size(spec) if config.hidden_size is None else config.hidden_size
+        both = 2 * config.units
         self.register_buffer("reference", torch.linspace(0, 1, config.reference_points), persistent=False)
 
         self.embed_input = TimeEmbedding(config.embedding)

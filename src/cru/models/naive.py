@@ -9,11 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.fill import last_seen, next_seen, running_mean
+from cru.layers.checks import require
 from cru.models.base import Batch, Model, Prediction, Spec
+from cru.models.options import Config
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveConfig:
+class NaiveConfig(Config):
     """Nothing to choose."""
 
 
@@ -122,6 +124,12 @@ class BlendConfig(NaiveConfig):
 
     last: float = 0.3
     series: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_not_negative("last", "series")
+        together = self.last + self.series
+        require(together <= 1 + 1e-9, f"`last` and `series` must be shares, together at most 1, got {together}.")
 
 
 class Blend(Echo):

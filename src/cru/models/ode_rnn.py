@@ -19,6 +19,10 @@ class ODERNNConfig(SolverConfig):
     units: int = 100
     layers: int = 3  # of the ODE function
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("units", "layers")
+
 
 class ODERNNModel(BaselineModel):
     """The state follows an ODE over each gap and a GRU at each observation; mean and variance from two decoders."""

@@ -11,11 +11,12 @@ from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Spec
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
+from cru.models.options import Config
 from cru.models.output import Output
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineConfig:
+class BaselineConfig(Config):
     """What the recurrent and ODE baselines have in common."""
 
     hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
@@ -24,9 +25,14 @@ class BaselineConfig:
     decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else one layer
     variance_decoder: nn.Module | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size is not None:
+            self.check_counts("hidden_size")
+
     def state_size(self, spec: Spec) -> int:
         """M."""
-        return self.hidden_size or default_state_size(spec)
+        return default_state_size(spec) if self.hidden_size is None else self.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,11 @@ class SolverConfig(BaselineConfig):
     steps: int = 1  # per gap, for a fixed-step solver
     rtol: float = 1e-3  # for an adaptive one
     atol: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("steps")
+        self.check_positive("rtol", "atol")
 
     @property
     def solving(self) -> dict[str, str | int | float]:
@@ -54,7 +65,10 @@ class BaselineModel(Model):
 
     def __init__(self, spec: Spec, config: BaselineConfig, *, raw: bool = False) -> None:
         super().__init__(spec, config)
-        self.encoder = config.encoder or (nn.Flatten() if raw else latent_encoder(spec))
+        encoder = config.encoder
+        if encoder is None:
+            encoder = nn.Flatten() if raw else latent_encoder(spec)
+        self.encoder = encoder
         self.latent_size = features_of(self.encoder, spec.input_shape)
 
     def observations(
@@ -72,9 +86,12 @@ def state_output(spec: Spec, config: BaselineConfig, units: int) -> Output:
     """Decode a state: as the CRU does on pictures; else the mean with a layer of ``units``, the variance linearly."""
     size = config.state_size(spec)
     pictures = spec.is_image
-    mean = make_decoder(spec, size) if pictures else tanh_decoder(size, spec.target_size, units)
-    variance = make_variance_decoder(spec, size) if pictures else nn.Linear(size, spec.target_size)
-    return Output(spec, config.decoder or mean, config.variance_decoder or variance, config.variance_map)
+    mean, variance = config.decoder, config.variance_decoder
+    if mean is None:
+        mean = make_decoder(spec, size) if pictures else tanh_decoder(size, spec.target_size, units)
+    if variance is None:
+        variance = make_variance_decoder(spec, size) if pictures else nn.Linear(size, spec.target_size)
+    return Output(spec, mean, variance, config.variance_map)
 
 
 def unit_times(batch: Batch, spec: Spec) -> Float[Tensor, "batch time"]:

@@ -9,16 +9,22 @@ from torch import Tensor
 
 from cru.functional.divergence import standard_normal_kl
 from cru.models.base import Batch, Model, Prediction
+from cru.models.options import Config
 
 _LOG_VARIANCE_LIMIT = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariationalConfig:
+class VariationalConfig(Config):
     """How the lower bound is estimated and annealed."""
 
     samples: int = 1  # draws of the code for each series, in the loss and in the intermediates
     annealing: float = 0.5  # share of the training over which the weight of the divergence grows from 0 to 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("samples")
+        self.check_not_negative("annealing")
 
 
 class Code(NamedTuple):

@@ -1,0 +1,34 @@
+"""What the options of a model may be, and the sentences for what they may not."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cru.layers.checks import check_count, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base of all configs: each checks its own options when it is made, and then those of its bases."""
+
+    def __post_init__(self) -> None:
+        pass
+
+    def check_counts(self, *names: str) -> None:
+        """Whole numbers of at least 1."""
+        for name in names:
+            check_count(name, getattr(self, name))
+
+    def check_positive(self, *names: str) -> None:
+        """Numbers above 0."""
+        self._check(names, lambda value: value > 0, "positive")
+
+    def check_not_negative(self, *names: str) -> None:
+        """Numbers of at least 0."""
+        self._check(names, lambda value: 0 <= value < math.inf, "a number of at least 0")
+
+    def _check(self, names: tuple[str, ...], rule: Callable[[float], bool], words: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            fits = isinstance(value, int | float) and rule(value)
+            require(fits, f"`{name}` must be {words}, got {value!r}.")
