@@ -11,7 +11,7 @@ import cru
 from cru.evaluation import Tally, evaluate, predict
 from cru.evaluation.metrics import gaussian_crps
 from cru.models import Prediction, create, spec_of
-from tests.training.tiny import tiny_splits
+from tests.training.tiny import tiny_series, tiny_splits
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_shares_of_several_processes_add_up(series):
 
 
 def test_the_headline_is_the_region_that_the_task_scores():
-    series = tiny_splits(hidden=0.0).train
+    series = tiny_series().train
     later = cru.data.extrapolation(series, fraction=0.5)
     assert evaluate(create("mean", spec_of(later)), later).scored == "hidden"
     everything = cru.data.interpolation(series, hidden=0.0)

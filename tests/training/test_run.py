@@ -12,7 +12,7 @@ from cru.training.engine import Engine
 from cru.training.experiment import make_model
 from cru.training.listener import Listener
 from cru.training.loop import Loop
-from tests.training.tiny import tiny_settings, tiny_splits, without_times
+from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,7 @@ def test_a_rule_needs_no_epochs(splits, tmp_path):
 def test_a_model_that_looks_ahead_is_refused_for_a_causal_task():
     import cru
 
-    series = tiny_splits(hidden=0.0).train
-    causal = cru.data.one_step_ahead(series)
+    causal = cru.data.one_step_ahead(tiny_series().train)
     with pytest.raises(ValueError, match="'linear' looks at later inputs"):
         make_model(tiny_settings("linear", options={}), causal)
 

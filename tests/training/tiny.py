@@ -8,6 +8,10 @@ from cru.training import DataSettings, ModelSettings, RunSettings, TrainingSetti
 
 
 def tiny_splits(count: int = 24, *, hidden: float = 0.3):
+    return tiny_series(count).map(lambda part: cru.data.interpolation(part, hidden=hidden, seed=3))
+
+
+def tiny_series(count: int = 24):
     rng = generator(7)
     lengths = rng.integers(6, 12, count)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -15,8 +19,7 @@ def tiny_splits(count: int = 24, *, hidden: float = 0.3):
     values = np.stack([np.sin(times), np.cos(times)], 1) + 0.1 * rng.standard_normal((len(times), 2))
     values[rng.random(values.shape) < 0.2] = np.nan
     series = cru.data.make_series(times, values, offsets, ids=[f"s{i}" for i in range(count)], names=["a", "b"])
-    splits = cru.data.split(series, seed=0)
-    return splits.map(lambda part: cru.data.interpolation(part, hidden=hidden, seed=3))
+    return cru.data.split(series, seed=0)
 
 
 def tiny_settings(model: str = "f-cru", *, seed: int = 0, options: dict | None = None, **training) -> RunSettings:

@@ -83,8 +83,8 @@ def one_step_ahead(series: SeriesSet) -> SeriesSet:
     """Predict each time point from all earlier ones.
 
     Every time point but the first becomes two steps at the same time: one with nothing observed, which is to be
-    predicted, then the reading itself. So any model that runs forward in time does this task as it is, and none can
-    peek.
+    predicted, then the reading itself. So any model that runs forward in time does this task as it is, and cannot
+    peek; models that look at the whole series are refused by `cru.models.create`.
     """
     _check_no_task(series)
     lengths = np.maximum(2 * series.lengths - 1, 0)
