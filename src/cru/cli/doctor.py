@@ -46,8 +46,8 @@ def _inductor() -> str:
     """The compiler that torch.compile needs on a CPU."""
     from cru.native.build import compiler
 
-    path = compiler()
-    return f"C++ compiler {path}" if path else "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
+    command = compiler()
+    return f"C++ compiler {' '.join(command)}" if command else "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
 
 
 def _native() -> str:
