@@ -47,7 +47,8 @@ def _inductor() -> str:
     from cru.native.build import compiler
 
     command = compiler()
-    return f"C++ compiler {' '.join(command)}" if command else "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
+    missing = "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
+    return f"C++ compiler {' '.join(command)}" if command else missing
 
 
 def _native() -> str:
