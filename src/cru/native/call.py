@@ -11,6 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def beliefs_like(y: Tensor, mean: Tensor) -> list[Tensor]:
+    """Room for a prior and a posterior over (batch, time): mean, upper, lower, side each."""
+    means = (*y.shape[:2], mean.shape[-1])
+    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
+
 
 def check_alike(like: Tensor, tensors: Mapping[str, tuple[Tensor, Sequence[int] | None]]) -> None:
     """The last gate before raw memory: every tensor of the type and place of ``like`` and of its shape, if given."""

@@ -12,7 +12,7 @@ from cru.functional.belief import Belief
 from cru.functional.expm import lobatto
 from cru.functional.transition import DiscreteTransition, EigenTransition, ExpmTransition, Transition
 from cru.native.build import library
-from cru.native.call import check_alike, pointers, threaded
+from cru.native.call import Eight, Eleven, beliefs_like, check_alike, pointers, threaded
 
 _KINDS: dict[type, int] = {ExpmTransition: 0, EigenTransition: 1, DiscreteTransition: 2}
 _MAX_POINTS = 16
@@ -65,10 +65,6 @@ def filter_sequence(
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
 
-_Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-_Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
 @torch.library.custom_op("cru::filter", mutates_args=())
 def _filter(
     kind: int,
@@ -86,13 +82,13 @@ def _filter(
     basis: Tensor,
     vectors: Tensor,
     noise: Tensor,
-) -> _Eight:
+) -> Eight:
     inputs = [y, y_var, mask, delta, moves, mean, upper, lower, side, weight, bias, basis, vectors, noise]
-    outputs = _outputs(y, mean)
+    outputs = beliefs_like(y, mean)
     call = _native(y).cru_filter
     sizes, given, results = _sizes(y, weight), pointers([*inputs, _rules()]), pointers(outputs)
     threaded(y.shape[0], lambda first, last: call(kind, sizes, given, results, first, last))
-    return cast(_Eight, tuple(outputs))
+    return cast(Eight, tuple(outputs))
 
 
 @_filter.register_fake
@@ -105,12 +101,12 @@ def _(
     moves: Tensor,
     mean: Tensor,
     *rest: Tensor,
-) -> _Eight:
-    return cast(_Eight, tuple(_outputs(y, mean)))
+) -> Eight:
+    return cast(Eight, tuple(beliefs_like(y, mean)))
 
 
 @torch.library.custom_op("cru::filter_backward", mutates_args=())
-def _filter_backward(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
+def _filter_backward(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
     y, mean, weight = inputs[0], inputs[5], inputs[9]
     grads = _gradients(inputs)
     call = _native(y).cru_filter_backward
@@ -123,12 +119,12 @@ def _filter_backward(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> _E
         return own[6:]
 
     parts = threaded(mean.shape[0], work)
-    return cast(_Eleven, (*grads[:6], *(sum(part[1:], part[0]) for part in zip(*parts, strict=True))))
+    return cast(Eleven, (*grads[:6], *(sum(part[1:], part[0]) for part in zip(*parts, strict=True))))
 
 
 @_filter_backward.register_fake
-def _(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
-    return cast(_Eleven, tuple(_gradients(inputs)))
+def _(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
+    return cast(Eleven, tuple(_gradients(inputs)))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -144,12 +140,6 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _filter.register_autograd(_backward, setup_context=_setup)
-
-
-def _outputs(y: Tensor, mean: Tensor) -> list[Tensor]:
-    """Prior and posterior: mean, upper, lower, side each."""
-    means = (*y.shape[:2], mean.shape[-1])
-    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
 
 
 def _gradients(inputs: list[Tensor]) -> list[Tensor]:

@@ -10,10 +10,7 @@ from torch import Tensor
 from cru.functional.belief import Belief
 from cru.functional.paired import Hop
 from cru.native.build import paired_library
-from cru.native.call import check_alike, pointers, threaded
-
-_Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-_Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+from cru.native.call import Eight, Eleven, beliefs_like, check_alike, pointers, threaded
 
 
 def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:
@@ -56,33 +53,33 @@ def _paired(
     upper: Tensor,
     lower: Tensor,
     side: Tensor,
-) -> _Eight:
+) -> Eight:
     inputs = [y, y_var, mask, cos, sin, noise_upper, noise_lower, noise_side, mean, upper, lower, side]
-    outputs = _outputs(y, mean)
+    outputs = beliefs_like(y, mean)
     call, sizes = _native(y).cru_filter, _sizes(y)
     given, results = pointers(inputs), pointers(outputs)
     threaded(y.shape[0], lambda first, last: call(0, sizes, given, results, first, last))
-    return cast(_Eight, tuple(outputs))
+    return cast(Eight, tuple(outputs))
 
 
 @_paired.register_fake
-def _(y: Tensor, y_var: Tensor, mask: Tensor, *rest: Tensor) -> _Eight:
-    return cast(_Eight, tuple(_outputs(y, rest[5])))
+def _(y: Tensor, y_var: Tensor, mask: Tensor, *rest: Tensor) -> Eight:
+    return cast(Eight, tuple(beliefs_like(y, rest[5])))
 
 
 @torch.library.custom_op("cru::paired_backward", mutates_args=())
-def _paired_backward(inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
+def _paired_backward(inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
     y = inputs[0]
     grads = _gradients(inputs)
     call, sizes = _native(y).cru_filter_backward, _sizes(y)
     given, kept, results = pointers(inputs), pointers(saved), pointers(grads)
     threaded(y.shape[0], lambda first, last: call(0, sizes, given, kept, results, first, last))
-    return cast(_Eleven, tuple(grads))
+    return cast(Eleven, tuple(grads))
 
 
 @_paired_backward.register_fake
-def _(inputs: list[Tensor], saved: list[Tensor]) -> _Eleven:
-    return cast(_Eleven, tuple(_gradients(inputs)))
+def _(inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
+    return cast(Eleven, tuple(_gradients(inputs)))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -97,12 +94,6 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _paired.register_autograd(_backward, setup_context=_setup)
-
-
-def _outputs(y: Tensor, mean: Tensor) -> list[Tensor]:
-    """Prior and posterior: mean, upper, lower, side each."""
-    means = (*y.shape[:2], mean.shape[-1])
-    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
 
 
 def _gradients(inputs: list[Tensor]) -> list[Tensor]:
