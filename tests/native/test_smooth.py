@@ -32,7 +32,7 @@ def test_threads_change_nothing() -> None:
 def test_only_tensors_of_one_type_and_shape() -> None:
     problem = Problem()
     prior, posterior = problem.filtered()
-    with pytest.raises(ValueError, match="`upper` must be torch.float64"):
+    with pytest.raises(ValueError, match=r"`upper` must be torch\.float64"):
         native.smooth_paired(prior._replace(upper=prior.upper.float()), posterior, problem.hops)
     with pytest.raises(ValueError, match="`mean` must have the shape"):
         native.smooth_paired(prior, posterior, Hop(*(field[:, 1:] for field in problem.hops)))
