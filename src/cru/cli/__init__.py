@@ -5,6 +5,7 @@ import typer
 from cru.cli import data
 from cru.cli.boundary import Boundary
 from cru.cli.doctor import doctor
+from cru.cli.figure import figure
 from cru.cli.list import list_
 from cru.cli.models import models
 from cru.cli.reproduce import reproduce
@@ -23,6 +24,7 @@ app.command()(run)
 app.command("list")(list_)
 app.command()(reproduce)
 app.command()(table)
+app.command()(figure)
 app.command()(doctor)
 app.add_typer(data.app, name="data")
 app.command()(models)
