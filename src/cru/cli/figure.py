@@ -40,6 +40,6 @@ def figure(
     from cru.training.pictures import Material, draw
 
     path = check_path(out or Path(f"{name.value}.png"))  # before the long part
-    material = Material(find_folders(runs or []), series=series, count=count, data_dir=data_dir)
+    material = Material(find_folders(runs or []), series=series, most=count, data_dir=data_dir)
     save(draw(name.value, material), path)
     make_console().print(f"Picture: {path}", soft_wrap=True)

@@ -14,11 +14,11 @@ _BINS = 12
 
 
 class Curve(NamedTuple):
-    """Numbers over a quantity, each a mean over ``count`` entries."""
+    """Numbers over a quantity, each a mean over ``counts`` entries."""
 
     x: list[float]
     y: list[float]
-    count: list[int]
+    counts: list[int]
 
 
 class Spread(NamedTuple):
@@ -26,7 +26,7 @@ class Spread(NamedTuple):
 
     x: list[float]
     quantiles: list[list[float]]
-    count: list[int]
+    counts: list[int]
 
 
 def calibration(outputs: Sequence[Output], *, scored: str = "all") -> Curve | None:
@@ -34,14 +34,15 @@ def calibration(outputs: Sequence[Output], *, scored: str = "all") -> Curve | No
 
     A model that knows how much it knows has the share equal to the level.
     """
-    if any(output.std is None for output in outputs):
-        return None
-    scores = [
-        np.abs(o.targets - o.mean)[c] / np.maximum(o.std[c], 1e-12) for o in outputs if (c := counted(o, scored)).any()
-    ]  # type: ignore[index]
-    if not scores:
-        return None
+    scores = []
+    for output in outputs:
+        if output.std is None:
+            return None
+        chosen = counted(output, scored)
+        scores.append(np.abs(output.targets - output.mean)[chosen] / np.maximum(output.std[chosen], 1e-12))
     distances = np.concatenate(scores)
+    if len(distances) == 0:
+        return None
     normal = NormalDist()
     inside = [float(np.mean(distances <= normal.inv_cdf(0.5 + level / 2))) for level in LEVELS]
     return Curve(list(LEVELS), inside, [len(distances)] * len(LEVELS))
@@ -80,13 +81,13 @@ def gain_by_missing(outputs: Sequence[Output]) -> Spread | None:
     """The gain by the number of features that are missing at a time point; None without gain or features."""
     if any(output.gain is None or output.is_image for output in outputs):
         return None
-    gain = np.concatenate([o.gain for o in outputs])  # type: ignore[misc]
-    missing = np.concatenate([(~o.mask).sum(1) for o in outputs])
-    return _spread(missing.astype(np.float64), gain)
+    groups = gain_groups(outputs)
+    missing = np.repeat([float(degree) for degree in groups], [len(gains) for gains in groups.values()])
+    return _spread(missing, np.concatenate([np.zeros(0), *groups.values()]))
 
 
 def gain_groups(outputs: Sequence[Output]) -> dict[int, Float[np.ndarray, " n"]]:
-    """All gains, by the number of features that are missing."""
+    """All gains at time points with a reading, by the number of features that are missing there."""
     gain = np.concatenate([o.gain for o in outputs if o.gain is not None])
     missing = np.concatenate([(~o.mask).sum(1) for o in outputs if o.gain is not None])
     seen = np.isfinite(gain)

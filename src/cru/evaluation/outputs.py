@@ -36,7 +36,7 @@ class Output(NamedTuple):
     @property
     def observed(self) -> Bool[np.ndarray, " time"]:
         """Time points at which the model saw anything."""
-        seen: np.ndarray = self.mask.reshape(len(self.times), -1).any(1)
+        seen: np.ndarray = np.any(self.mask.reshape(len(self.times), -1), axis=1)
         return seen
 
     @property
@@ -60,7 +60,8 @@ def gain_norm(prediction: Prediction) -> Float[Tensor, "batch time"] | None:
     if "gain" not in prediction.intermediates:
         return None
     gain = prediction.intermediates["gain"]
-    return torch.cat([gain.upper, gain.lower], -1).norm(dim=-1)
+    norm: Tensor = torch.cat([gain.upper, gain.lower], -1).norm(dim=-1)
+    return norm
 
 
 def _output(batch: Batch, prediction: Prediction, number: int, series: SeriesSet) -> Output:
@@ -81,7 +82,16 @@ def _output(batch: Batch, prediction: Prediction, number: int, series: SeriesSet
     norm = gain_norm(prediction)
     gain = None if norm is None else np.where(plain(batch.observed), plain(norm), np.nan)
     noise = 1 - plain(batch.extras["noise"]) if "noise" in batch.extras else None
-    masks = (plain(mask) for mask in (batch.target_mask, batch.hidden))
     return Output(
-        batch.ids[number], plain(batch.times), values, plain(batch.mask), targets, *masks, mean, std, gain, noise
+        id=batch.ids[number],
+        times=plain(batch.times),
+        values=values,
+        mask=plain(batch.mask),
+        targets=targets,
+        target_mask=plain(batch.target_mask),
+        hidden=plain(batch.hidden),
+        mean=mean,
+        std=std,
+        gain=gain,
+        noise=noise,
     )

@@ -20,7 +20,7 @@ class Material(NamedTuple):
 
     folders: list[RunFolder]
     series: str | None = None  # the id of a test series
-    count: int = 200  # test series that are looked at
+    most: int = 200  # test series that are looked at
     data_dir: Path | None = None
 
     @property
@@ -32,11 +32,11 @@ class Material(NamedTuple):
         """One run of each model on its test series."""
         chosen = {folder.model: folder for folder in reversed(self.folders)}
         first = [folder for folder in self.folders if chosen[folder.model] is folder]
-        return list(on_test_series(first, count=self.count, data_dir=self.data_dir))
+        return list(on_test_series(first, count=self.most, data_dir=self.data_dir))
 
     def one(self) -> tuple[Tested, Output]:
         """The first run, and the series that is to be shown of it."""
-        tested = next(on_test_series(self.folders[:1], count=self.count, data_dir=self.data_dir))
+        tested = next(on_test_series(self.folders[:1], count=self.most, data_dir=self.data_dir))
         return tested, self.chosen(tested.outputs)
 
     def chosen(self, outputs: list[Output]) -> Output:

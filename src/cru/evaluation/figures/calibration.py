@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw_calibration(curves: Mapping[str, Curve], *, title: str = "") -> "Figure":
-    """Observed against nominal coverage, a line for each model; on the diagonal a model is exactly as sure as it may be."""
+    """Observed against nominal coverage, a line for each model; one on the diagonal is as sure as it may be."""
     figure = make_figure(4.6, 4.4)
     axis = figure.subplots()
     axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)

@@ -1,6 +1,7 @@
 """Runtime against the size M of the latent state."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cru.evaluation.figures.palette import look
@@ -9,8 +10,10 @@ from cru.evaluation.timing import best
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
+    from torch.nn import Module
 
-SIZES = (10, 20, 40, 80, 160, 320)
+SIZES = (10, 20, 40, 80, 160)
 _LAYERS = {"cru": "CRU", "f-cru": "FastCRU", "paired": "PairedCRU"}
 
 
@@ -36,13 +39,15 @@ def measure_runtime(
                 x, times = torch.randn(batch, steps, size // 2), torch.rand(batch, steps, dtype=torch.float64).cumsum(1)
                 for name, kind in _LAYERS.items():
                     layer = getattr(layers, kind)(size // 2, size)
-                    layer(x, times)[0].sum().backward()  # the filter is compiled on first use
-                    measured[name][size] = best(
-                        lambda layer=layer, x=x, t=times: layer(x, t)[0].sum().backward(), repeats
-                    )
+                    _step(layer, x, times)  # the filter is compiled on first use
+                    measured[name][size] = best(partial(_step, layer, x, times), repeats)
     finally:
         torch.set_num_threads(threads)
     return measured
+
+
+def _step(layer: "Module", x: "Tensor", times: "Tensor") -> None:
+    layer(x, times)[0].sum().backward()
 
 
 def draw_runtime(measured: Mapping[str, Mapping[int, float]], *, title: str = "") -> "Figure":
