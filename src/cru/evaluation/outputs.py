@@ -68,7 +68,7 @@ def _output(batch: Batch, prediction: Prediction, number: int, series: SeriesSet
     count = int(batch.lengths[number])
 
     def plain(tensor: Tensor) -> Shaped[np.ndarray, "..."]:
-        array: np.ndarray = tensor[number, :count].cpu().numpy()
+        array: np.ndarray = tensor[number, :count].detach().cpu().numpy()
         return array.astype(np.float64) if array.dtype.kind == "f" else array
 
     values, targets, mean = plain(batch.values), plain(batch.targets), plain(prediction.mean)

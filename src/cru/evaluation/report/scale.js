@@ -7,8 +7,9 @@ function scale(domain, range, log = false, whole = false) {
   const factor = (range[1] - range[0]) / (b - a || 1);
   const map = (value) => range[0] + (f(value) - a) * factor;
   const invert = (pixel) => { const v = a + (pixel - range[0]) / factor; return log ? 10 ** v : v; };
-  const wanted = Math.max(2, Math.round(Math.abs(range[1] - range[0]) / (range[1] < range[0] ? 42 : 66)));
-  return { map, invert, domain, log, ticks: log ? logTicks(domain, wanted) : linearTicks(domain, wanted).filter((tick) => !whole || Number.isInteger(tick)) };
+  const length = Math.abs(range[1] - range[0]), apart = range[1] < range[0] ? 20 : 40; // a number is wider than high
+  const linear = () => linearTicks(domain, Math.max(2, Math.round(length / (1.7 * apart)))).filter((tick) => !whole || Number.isInteger(tick));
+  return { map, invert, domain, log, ticks: log ? logTicks(domain, length, apart) : linear() };
 }
 
 function linearTicks([low, high], wanted) {
@@ -20,14 +21,17 @@ function linearTicks([low, high], wanted) {
   return ticks;
 }
 
-function logTicks([low, high], wanted) {
-  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+/** Round numbers on a logarithmic axis of `length` pixels, at least `apart` from one another. */
+function logTicks([low, high], length, apart) {
+  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high)), pixels = length / Math.log10(high / low);
   for (const steps of [[1, 2, 3, 5], [1, 2, 5], [1, 3], [1]]) {
     const ticks = [];
     for (let p = from; p <= to; p++) for (const s of steps) ticks.push(Number((s * 10 ** p).toPrecision(12)));
     const inside = ticks.filter((t) => t >= low * 0.9999 && t <= high * 1.0001);
-    if (inside.length <= wanted * 1.5 || steps.length === 1) return inside.length > 1 ? inside : linearTicks([low, high], wanted);
+    const closest = Math.min(...inside.slice(1).map((t, k) => Math.log10(t / inside[k]) * pixels));
+    if (inside.length > 1 && closest >= apart) return inside;
   }
+  return linearTicks([low, high], Math.max(2, Math.round(length / apart / 2)));
 }
 
 /** The range of numbers, a little wider; null without any. */

@@ -86,7 +86,8 @@ class DotPlot {
         root.append(dot);
       }
     });
-    const key = "Filled: the paper's settings. Open: shortened or changed. Grey bar: the paper's mean ± standard deviation.";
+    const bar = rows.some((row) => row.paper) ? " Grey bar: the paper's mean ± standard deviation." : "";
+    const key = `Filled: the paper's settings. Open: shortened or changed.${bar}`;
     this.plot.replaceChildren(root, el("p", { class: "soft small" }, key));
   }
 
