@@ -44,7 +44,9 @@ def test_a_series_can_be_chosen(pendulum_runs, tmp_path):
     out, run = tmp_path / "x.svg", pendulum_runs / "regression-f-cru"
     assert cru("figure", "series", run, "--series", "0013", "--out", out).exit_code == 0
     assert "test series 0013" in out.read_text()
-    assert "first 4 test series, 0012 to 0015, got '7'" in refused("figure", "series", run, "--series", "7", "--out", out)
+    assert "first 4 test series, 0012 to 0015, got '7'" in refused(
+        "figure", "series", run, "--series", "7", "--out", out
+    )
 
 
 def test_runtime_is_measured(tmp_path, monkeypatch):
@@ -58,7 +60,9 @@ def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
     assert "is not one of" in refused("figure", "nothing")
     assert "needs the folder of a run" in refused("figure", "curves", "--out", out)
     assert "must end in .png" in refused("figure", "curves", pendulum_runs, "--out", tmp_path / "x.gif")
-    assert "needs Gaussian predictions" in refused("figure", "calibration", pendulum_runs / "interpolation-f-cru", "--out", out)
+    assert "needs Gaussian predictions" in refused(
+        "figure", "calibration", pendulum_runs / "interpolation-f-cru", "--out", out
+    )
     assert "ushcn-sparseness" in refused("figure", "gain-sparseness", pendulum_runs / "regression-f-cru", "--out", out)
     assert "cru" in refused("figure", "gain-noise", pendulum_runs / "regression-gru-dt", "--out", out)
     assert not out.exists()

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from cru.data.random import generator
 from cru.evaluation.diagnosis import (
@@ -10,7 +11,10 @@ from cru.evaluation.diagnosis import (
     gain_groups,
     since_seen,
 )
+from cru.evaluation.metrics import Tally
+from cru.models import Prediction
 from tests.evaluation.handmade import filled_in, frames, output, weather
+from tests.training.tiny import tiny_splits
 
 
 def drawn(spread: float):
@@ -34,12 +38,6 @@ def test_a_boastful_model_lies_below_and_a_timid_one_above():
 
 def test_the_levels_agree_with_the_scores_of_the_ledger():
     """50 and 90 % are in `cru.evaluation.metrics`, too, by another way."""
-    from cru.evaluation.metrics import Tally
-    from cru.models import Prediction
-    from tests.training.tiny import tiny_splits
-
-    import torch
-
     test = tiny_splits().test
     batch = test.batch([0])
     mean, var = torch.zeros_like(batch.targets), torch.full_like(batch.targets, 0.5)
@@ -102,5 +100,7 @@ def test_gain_by_the_number_of_missing_features():
     groups = gain_groups([series])
     assert {degree: sorted(group) for degree, group in groups.items()} == {0: [4.0], 1: [2.0, 3.0], 2: [1.0]}
     spread = gain_by_missing([series])
-    assert spread.x == [0, 1, 2] and [row[2] for row in spread.quantiles] == [4.0, 2.5, 1.0] and spread.counts == [1, 2, 1]
+    assert (
+        spread.x == [0, 1, 2] and [row[2] for row in spread.quantiles] == [4.0, 2.5, 1.0] and spread.counts == [1, 2, 1]
+    )
     assert gain_by_missing([frames()]) is None

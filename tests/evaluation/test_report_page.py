@@ -24,7 +24,9 @@ def test_embedded_text_comes_back_and_cannot_leave_its_element(text):
     assert not re.search("[<>&\u2028\u2029]", embedded)
 
 
-@pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "<!--<script>", '"\\u003c', "{{data}}", "'\"&lt;"])
+@pytest.mark.parametrize(
+    "text", ["</script><script>alert(1)</script>", "<!--<script>", '"\\u003c', "{{data}}", "'\"&lt;"]
+)
 def test_hostile_texts_in_a_page(text):
     page = render(EMPTY | {"title": text, "made": text})
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)

@@ -1,6 +1,5 @@
 """Everything that a report page shows, gathered from ledgers and the folders of runs."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from cru.evaluation.diagnosis import calibration, error_by_gap, gain_by_missing,
 from cru.evaluation.figures.palette import LOOKS, look
 from cru.evaluation.figures.runtime import measure_runtime
 from cru.evaluation.figures.style import time_label
-from cru.evaluation.report import describe_run, describe_series, describe_tables
+from cru.evaluation.report import describe_run, describe_series, describe_tables, fitting
 from cru.training.folder import RunFolder, Tested, find_folders, on_test_series
 from cru.training.presets import presets
 
@@ -150,16 +149,18 @@ def _diagnose(one: Tested, found: dict[str, Any]) -> None:
 
 
 def _series(tested: list[Tested], count: int, share: int) -> list[dict[str, Any]]:
-    """As many series as fit; the first in any case."""
     first = tested[0]
     names, units = first.folder.target_names(first.test)
     regression = first.folder.settings.data.task == "regression"
-    kept: list[dict[str, Any]] = []
-    for number in range(min(count, len(first.outputs))):
-        said = {id_of(one.folder): one.outputs[number] for one in tested}
-        series = describe_series(said, names=names, units=units, regression=regression)
-        share -= len(json.dumps(series))
-        if kept and share < 0:
-            break
-        kept.append(series)
-    return kept
+    return fitting(
+        (
+            describe_series(
+                {id_of(one.folder): one.outputs[number] for one in tested},
+                names=names,
+                units=units,
+                regression=regression,
+            )
+            for number in range(min(count, len(first.outputs)))
+        ),
+        share,
+    )

@@ -2,7 +2,8 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,17 @@ def describe_series(
     ]
     series["said"] = {run: _said(output, kept, image_targets) for run, output in said.items()}
     return series
+
+
+def fitting(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, Any]]:
+    """As many of the series, from the first on, as fit into ``size`` bytes of JSON; the first in any case."""
+    kept: list[dict[str, Any]] = []
+    for one in series:
+        size -= len(json.dumps(one))
+        if kept and size < 0:
+            break
+        kept.append(one)
+    return kept
 
 
 def numbers(values: Float[np.ndarray, " n"], digits: int = 4) -> list[float | int | None]:
