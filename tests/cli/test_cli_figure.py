@@ -1,5 +1,8 @@
 """The verbs figure and report, as a user meets them."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -75,3 +78,11 @@ def test_report(pendulum_runs, tmp_path):
     assert "<title>Mine</title>" in out.read_text() and "Open it in any browser" in done.stdout
     assert "must end in .html" in refused("report", pendulum_runs, "--out", tmp_path / "x.pdf")
     assert "there is no folder" in refused("report", tmp_path / "nowhere", "--out", out)
+
+
+def test_all_pictures_of_the_gallery_from_one_command(pendulum_runs, tmp_path, capsys):
+    program = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "gallery.py"))
+    program["main"](pendulum_runs, tmp_path, runtime=False)
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    assert drawn == {"gain-noise", "trajectory", "curves", "calibration", "gaps"}
+    assert "gain-sparseness: there is no run of ushcn-sparseness" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_hex
 from PIL import Image
 
@@ -120,3 +121,18 @@ def test_every_model_has_a_look_of_its_own():
 
 def test_time_units_are_written_out():
     assert time_label("D") == "time [days]" and time_label("frame") == "time [frame]" and time_label("") == "time"
+
+
+def test_runtime_is_measured_on_transitions_that_are_not_zero():
+    """A fresh CRU has A = 0, whose exponential is for free."""
+    from cru.evaluation.figures import runtime
+    from cru.layers import CRU, FastCRU
+
+    for kind in (CRU, FastCRU):
+        layer = kind(3, 6)
+        runtime._stir(layer)
+        state, later = layer.initial(1), layer.propagate(layer.initial(1), 1.0)
+        assert not torch.allclose(state.upper, later.upper, rtol=0.05)
+    measured = figures.measure_runtime([4, 6], batch=2, steps=3, repeats=1)
+    assert list(measured) == ["cru", "f-cru", "paired"]
+    assert all(list(seconds) == [4, 6] and min(seconds.values()) >= 0 for seconds in measured.values())

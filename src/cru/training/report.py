@@ -14,7 +14,7 @@ from cru.evaluation.report import describe_run, describe_series, describe_tables
 from cru.training.folder import RunFolder, Tested, find_folders, on_test_series
 from cru.training.presets import presets
 
-SERIES_BYTES = 5_000_000  # of all test series together, so that a page stays below 8 MB
+SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
 _LOOKED_AT = 100  # test series behind calibration, error by gap and gain
 
 

@@ -20,7 +20,7 @@ def draw_gain_noise(output: Output, *, time_unit: str = "frame", count: int = 16
     if output.gain is None or output.noise is None or not output.is_image:
         raise ValueError("`output` must be of noisy images and a model with a Kalman gain: pendulum-regression, cru.")
     figure = make_figure(8.0, 3.6)
-    above, axis, below = figure.subplots(3, 1, sharex=True, height_ratios=[0.72, 2.2, 0.8])
+    above, axis, below = figure.subplots(3, 1, sharex=True, height_ratios=[0.52, 2.2, 0.8])
     span = float(output.times[0]), float(output.times[-1])
     width = (span[1] - span[0]) / count
     for k in _apart(output.times, count, width):

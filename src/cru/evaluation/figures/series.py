@@ -52,7 +52,7 @@ def draw_series(
                 axis.plot(output.times[withheld], output.targets[withheld, k], "o", label="withheld", **open_dots)
         known_values = output.targets[known, k]
         if len(known_values):
-            margin = 0.25 * max(float(np.ptp(known_values)), 1e-9)
+            margin = 0.25 * float(np.ptp(known_values)) or 1.0  # a feature that never varies
             axis.set_ylim(float(known_values.min()) - margin, float(known_values.max()) + margin)
         plain(axis, y=with_unit(names[k], units[k] if units else ""))
         axis.yaxis.label.set_fontsize(8)

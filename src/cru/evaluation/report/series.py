@@ -47,7 +47,7 @@ def fitting(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, Any]]
     """As many of the series, from the first on, as fit into ``size`` bytes of JSON; the first in any case."""
     kept: list[dict[str, Any]] = []
     for one in series:
-        size -= len(json.dumps(one))
+        size -= len(json.dumps(one, separators=(",", ":")))
         if kept and size < 0:
             break
         kept.append(one)
