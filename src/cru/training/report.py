@@ -49,14 +49,13 @@ def collect(
         share = SERIES_BYTES // max(1, len(names))
         experiment = _experiment(own, count=series, share=share, data_dir=data_dir, say=say)
         experiments.append({"preset": name, "about": known.get(name, ""), "paper": _paper(name)} | experiment)
-    measured = _runtime() if runtime else None
-    models = dict.fromkeys([*(run["model"] for run in runs), *(measured or {})])
+    models = dict.fromkeys([*LOOKS, *(run["model"] for run in runs)])
     return {
         "title": title or _title(runs, names),
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "looks": {model: look(model)._asdict() for model in models},
         "tables": describe_tables(entries),
-        "runtime": measured,
+        "runtime": _runtime() if runtime else None,
         "runs": runs,
         "experiments": experiments,
     }

@@ -13,7 +13,7 @@
   const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
   const header = el("header", {}, el("p", { class: "over" }, "cru report"), el("h1", {}, data.title), el("p", { class: "soft" },
-    [plural(data.runs.length, "run"), plural(Object.keys(data.looks).length, "model"), plural(data.experiments.length, "experiment"), `written ${data.made}`].join(" · ")));
+    [plural(data.runs.length, "run"), plural(new Set(data.runs.map((run) => run.model)).size, "model"), plural(data.experiments.length, "experiment"), `written ${data.made}`].join(" · ")));
   if (data.runs.length === 1) header.append(facts(data.runs[0]));
   page.replaceChildren(header);
   if (data.tables.length) page.append(scoreTables(context, data.tables));
