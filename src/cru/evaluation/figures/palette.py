@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 BLUE, SKY, GREEN, ORANGE, RED, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"  # Okabe & Ito
-INK, GREY, FAINT = "#222222", "#767676", "#D9D9D9"
+VIOLET = "#7A5CC0"
+INK, GREY = "#222222", "#767676"
 
 
 class Look(NamedTuple):
@@ -19,7 +20,10 @@ _DASH, _DOT = (5.0, 2.0), (1.5, 1.5)
 LOOKS = {
     "cru": Look("CRU", BLUE, "#5AB4F0"),
     "f-cru": Look("f-CRU", SKY, "#A6D8F7", _DASH),
-    "paired": Look("paired CRU", "#7A5CC0", "#B9A3F0"),
+    "bi-cru": Look("CRU, both sides", BLUE, "#5AB4F0", _DOT),
+    "bi-f-cru": Look("f-CRU, both sides", SKY, "#A6D8F7", _DOT),
+    "paired": Look("paired CRU", VIOLET, "#B9A3F0"),
+    "paired-smoother": Look("paired smoother", VIOLET, "#B9A3F0", _DASH),
     "rkn": Look("RKN", GREEN, "#3CC9A0", _DOT),
     "rkn-dt": Look("RKN-Δt", GREEN, "#3CC9A0", _DASH),
     "gru": Look("GRU", ORANGE, "#F5BE4E", _DOT),
