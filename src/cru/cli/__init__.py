@@ -5,8 +5,10 @@ import typer
 from cru.cli import data
 from cru.cli.boundary import Boundary
 from cru.cli.doctor import doctor
+from cru.cli.figure import figure
 from cru.cli.list import list_
 from cru.cli.models import models
+from cru.cli.report import report
 from cru.cli.reproduce import reproduce
 from cru.cli.run import run
 from cru.cli.table import table
@@ -23,6 +25,8 @@ app.command()(run)
 app.command("list")(list_)
 app.command()(reproduce)
 app.command()(table)
+app.command()(figure)
+app.command()(report)
 app.command()(doctor)
 app.add_typer(data.app, name="data")
 app.command()(models)
