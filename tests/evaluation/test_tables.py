@@ -1,7 +1,7 @@
 import pytest
 
 from cru.evaluation import render
-from cru.evaluation.tables import BETTER, INSIDE, WORSE, paper, paper_presets, paper_seconds, tables
+from cru.evaluation.tables import BETTER, INSIDE, WORSE, others, paper, paper_presets, paper_seconds, tables
 from cru.training import models_of
 
 
@@ -56,7 +56,7 @@ def test_naive_models_are_shown_and_those_that_lose_to_them_said():
     assert "On USHCN extrapolation these lose to the best naive model: cru." in page
     assert "| cru | 4.626 ± 1.072 |" not in page  # interpolation comes first in the row
     assert "4.000 ± 1.414 (2) ≈" in page and "3.200 (1) ▲" in page and "1.300 (1)* ≈" in page
-    assert "1 shortened or changed runs" in page and "Not run yet: mtand (interpolation)" in page
+    assert "1 shortened or changed runs" in page and "Not run yet on interpolation: mtand, " in page
 
 
 def test_the_last_epoch_on_request():
@@ -71,3 +71,30 @@ def test_every_number_of_the_paper_has_a_preset_and_a_model():
             for model in table[preset]:
                 assert paper_seconds(preset, model) > 0
     assert len(paper_presets()) == 6 and paper_seconds("ushcn-interpolation", "mean") is None
+
+
+def test_models_that_the_paper_does_not_have_stand_below_its_own():
+    more = [entry("pendulum-regression", name, 0, 2.0e-3) for name in ("mean", "paired")]
+    found = tables([*LEDGER, *more])[1]
+    assert found.models.index("cru") < found.models.index("paired") < found.models.index("mean")
+    assert found.cells["pendulum-regression"]["paired"].paper is None
+    assert found.cells["pendulum-regression"]["paired"].mark == ""
+
+
+def other(seed, mse, hidden, *, changed=(), shortened=False):
+    made = entry("ushcn-imputation", "paired", seed, mse, -1.0, changed=changed)
+    made["scores"]["best"]["test"]["hidden"] = {"mse": hidden, "nll": 0.0}
+    return made | {"shortened": shortened, "settings": {"data": {"hidden": 0.3}}}
+
+
+def test_experiments_of_ours_have_a_table_of_their_own():
+    runs = [other(0, 1e-3, 3e-3), other(1, 2e-3, 5e-3), other(0, 9e-3, 9e-3, changed=["data.hidden"])]
+    whole = [run | {"shortened": False, "settings": {}} for run in LEDGER]
+    found = others([*whole, *runs, other(2, 8e-3, 8e-3, shortened=True)])
+    assert [(one.experiment, one.seeds) for one in found] == [
+        ("ushcn-imputation", 2),
+        ("ushcn-imputation, data.hidden = 0.3", 1),
+    ]
+    assert found[0].mse == pytest.approx(1.5e-3) and found[0].hidden == pytest.approx(4e-3)
+    page = render.markdown(tables(LEDGER), 0, found)
+    assert "| ushcn-imputation | paired | 2 | 1.500 | 4.000 | -1.00 |  |" in page

@@ -26,7 +26,7 @@ def table(
     """Show the paper's Tables 1, 2 and 3 with its numbers and ours side by side."""
     from cru.evaluation import render
     from cru.evaluation.ledger import read
-    from cru.evaluation.tables import tables
+    from cru.evaluation.tables import others, tables
 
     entries = read(ledger)
     chosen = [one for one in tables(entries, epoch=epoch.value) if number in (None, one.number)]
@@ -34,7 +34,7 @@ def table(
     console = make_console()
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(render.markdown(chosen, left_out), encoding="utf-8")
+        out.write_text(render.markdown(chosen, left_out, others(entries)), encoding="utf-8")
         console.print(f"Written to {out}.", soft_wrap=True)
         return
     for one in chosen:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cru.evaluation.tables import BETTER, INSIDE, WORSE, Cell, Table
+from cru.evaluation.tables import BETTER, INSIDE, WORSE, Cell, Other, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds. Only full runs with the paper's settings are shown."
+    "(n) seeds. Only full runs with the settings of the presets are shown: the paper's, and our own for models that it "
+    "does not have."
 )
 
 
@@ -54,14 +55,14 @@ def terminal(table: Table) -> "Iterator[RichTable]":
         yield shown
 
 
-def markdown(tables: list[Table], left_out: int) -> str:
+def markdown(tables: list[Table], left_out: int, others: list[Other] | None = None) -> str:
     """For docs/results.md."""
     parts = ["# Results: the paper beside ours", LEGEND]
     for table in tables:
-        lines = [headings(table), ["---"] * len(headings(table)), *rows(table)]
-        parts.append(f"## Table {table.number}. {table.title}")
-        parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        parts += [f"## Table {table.number}. {table.title}", _grid([headings(table), *rows(table)])]
         parts += [*beaten(table), *open_cells(table)]
+    if others:
+        parts += ["## Experiments of ours", _grid(other_rows(others))]
     parts.append(SOURCES)
     if left_out:
         parts.append(f"{left_out} shortened or changed runs in the ledger are not shown.")
@@ -69,12 +70,30 @@ def markdown(tables: list[Table], left_out: int) -> str:
 
 
 def open_cells(table: Table) -> list[str]:
-    """One sentence with what has not been run."""
-    names = table.columns.items()
-    cells = [
-        f"{model} ({name})" for preset, name in names for model, cell in table.cells[preset].items() if not cell.ours
+    """A sentence for each experiment with what has not been run."""
+    sentences = []
+    for preset, name in table.columns.items():
+        missing = [model for model, cell in table.cells[preset].items() if not cell.ours]
+        if missing:
+            sentences.append(f"Not run yet on {name}: {', '.join(missing)}.")
+    return sentences
+
+
+def other_rows(found: list[Other]) -> list[list[str]]:
+    """A heading, and a row for each model on each experiment of ours."""
+    heading = ["experiment", "model", "seeds", "MSE × 1e-3", "where hidden", "NLL", "inside 90 %"]
+    return [heading] + [
+        [
+            one.experiment,
+            one.model,
+            str(one.seeds),
+            f"{1e3 * one.mse:.3f}",
+            "" if one.hidden is None else f"{1e3 * one.hidden:.3f}",
+            f"{one.nll:.2f}",
+            "" if one.coverage is None else f"{100 * one.coverage:.0f} %",
+        ]
+        for one in found
     ]
-    return [f"Not run yet: {', '.join(cells)}."] if cells else []
 
 
 def beaten(table: Table) -> list[str]:
@@ -85,6 +104,11 @@ def beaten(table: Table) -> list[str]:
         if losers:
             sentences.append(f"On {name} these lose to the best naive model: {', '.join(losers)}.")
     return sentences
+
+
+def _grid(lines: list[list[str]]) -> str:
+    heading, *below = lines
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heading, ["---"] * len(heading), *below))
 
 
 def _texts(cell: Cell, digits: int) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from cru.models.registry import MODELS, NAIVE
 
 _ORDER = ["mtand", "rkn", "rkn-dt", "gru", "gru-dt", "gru-d", "latent-ode", "ode-rnn", "gru-ode-b", "f-cru", "cru"]
+_OURS = [model for model in MODELS if model not in (*_ORDER, *NAIVE)]  # past the paper
 INSIDE, BETTER, WORSE = "inside", "better", "worse"
 
 
@@ -58,9 +59,9 @@ class Table(NamedTuple):
 
     @property
     def models(self) -> list[str]:
-        """Rows: the paper's models in its order, then the naive ones that have been run."""
+        """Rows: the paper's models in its order, then ours and the naive ones that have been run."""
         present = {model for column in self.cells.values() for model in column}
-        return [model for model in [*_ORDER, *NAIVE] if model in present]
+        return [model for model in [*_ORDER, *_OURS, *NAIVE] if model in present]
 
 
 def paper() -> dict[str, Any]:
@@ -89,6 +90,49 @@ def tables(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list
     return [_table(source, runs, epoch) for source in paper()["table"]]
 
 
+class Other(NamedTuple):
+    """Runs of an experiment that the paper does not have: means over seeds on the test set."""
+
+    experiment: str
+    model: str
+    seeds: int
+    mse: float
+    hidden: float | None  # where nothing was shown
+    nll: float
+    coverage: float | None  # of the 90 % interval
+
+
+def others(entries: Iterable[Mapping[str, Any]]) -> list[Other]:
+    """Every full run outside the paper's experiments, with the settings in which it differs from its preset."""
+    runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    for entry in entries:
+        if entry["preset"] not in paper_presets() and not entry["shortened"]:
+            settings = ", ".join(f"{name} = {_setting(entry, name)}" for name in entry["changed"])
+            title = f"{entry['preset']}, {settings}" if settings else str(entry["preset"])
+            runs.setdefault((title, entry["model"]), {})[entry["seed"]] = entry
+    return [_other(title, model, list(chosen.values())) for (title, model), chosen in sorted(runs.items())]
+
+
+def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]]) -> Other:
+    tests = [entry["scores"]["best"]["test"] for entry in entries]
+
+    def mean(part: str, metric: str) -> float | None:
+        values = [test[part][metric] for test in tests if metric in test.get(part, {})]
+        return statistics.fmean(values) if values else None
+
+    scored = tests[0]["scored"]
+    mse, nll = mean(scored, "mse"), mean(scored, "nll")
+    assert mse is not None and nll is not None
+    return Other(title, model, len(tests), mse, mean("hidden", "mse"), nll, mean(scored, "coverage90"))
+
+
+def _setting(entry: Mapping[str, Any], name: str) -> Any:
+    found: Any = entry["settings"]
+    for key in name.split("."):
+        found = found.get(key, "?") if isinstance(found, Mapping) else "?"
+    return found
+
+
 def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch: str) -> Table:
     cells: dict[str, dict[str, Cell]] = {}
     for preset in source["columns"]:
@@ -99,7 +143,7 @@ def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch
         }
         floor = min((summary.mean for model, summary in ours.items() if model in NAIVE), default=None)
         cells[preset] = {}
-        for model in [*_ORDER, *NAIVE]:
+        for model in [*_ORDER, *_OURS, *NAIVE]:
             printed, found = source[preset].get(model), ours.get(model)
             if printed is None and found is None:
                 continue
