@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
@@ -78,12 +79,20 @@ class KalmanModel(Model):
         """The layer of this member of the family."""
         raise TypeError("KalmanModel is a base class: use cru.models.create")
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
-        """Filter, then decode every posterior."""
+    def filter(self, batch: Batch, state: Belief | None = None) -> FilterResult:
+        """The beliefs at every time, from ``state`` on."""
         observed = batch.observed
         features = encode_observed(self.encoder, self.inputs(batch), observed)
         y, y_var = self.layer.observe(features)  # eq. 2
-        result = self.layer.filter(y, y_var, batch.times, observed)
+        return self.layer.filter(y, y_var, batch.times, observed, state)
+
+    def advance(self, batch: Batch, state: Belief | None = None) -> Belief:
+        """The belief after the last time."""
+        return self.filter(batch, state).posterior.at(-1)
+
+    def forward(self, batch: Batch, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
+        """Filter, then decode every posterior."""
+        result = self.filter(batch, state)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
         mean, var = self.output(posterior.mean, spread, valid=batch.valid)
