@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -195,7 +196,7 @@ class Model(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The floating type of the parameters, or of the buffers where there are none."""
-        tensors = [*self.parameters(), *self.buffers()]
+        tensors = chain(self.parameters(), self.buffers())  # lazily: a stream asks at every reading
         return next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
 
     def inputs(self, batch: Batch) -> Float[Tensor, "batch time *feature"]:
