@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from cru.functional import Belief, FilterResult
+from cru.functional import Belief
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
@@ -79,20 +79,24 @@ class KalmanModel(Model):
         """The layer of this member of the family."""
         raise TypeError("KalmanModel is a base class: use cru.models.create")
 
-    def filter(self, batch: Batch, state: Belief | None = None) -> FilterResult:
-        """The beliefs at every time, from ``state`` on."""
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the layer."""
+        return self.layer.dtype
+
+    def observe(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the filter takes: latent observations and their variances (eq. 2), times, and which count."""
         observed = batch.observed
         features = encode_observed(self.encoder, self.inputs(batch), observed)
-        y, y_var = self.layer.observe(features)  # eq. 2
-        return self.layer.filter(y, y_var, batch.times, observed, state)
+        return *self.layer.observe(features), batch.times, observed
 
     def advance(self, batch: Batch, state: Belief | None = None) -> Belief:
         """The belief after the last time."""
-        return self.filter(batch, state).posterior.at(-1)
+        return self.layer.advance(*self.observe(batch), state)
 
     def forward(self, batch: Batch, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
         """Filter, then decode every posterior."""
-        result = self.filter(batch, state)
+        result = self.layer.filter(*self.observe(batch), state)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
         mean, var = self.output(posterior.mean, spread, valid=batch.valid)
