@@ -141,8 +141,8 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
     table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
     size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
     readings = (
-        f"`{_HISTORY}` holds the readings of the training table, from whose end `forecast` starts. Think of that before "
-        "you pass the folder on; `save(folder, history=False)` leaves them out."
+        f"`{_HISTORY}` holds the readings of the training table, from whose end `forecast` starts. Think of that "
+        "before you pass the folder on; `save(folder, history=False)` leaves them out."
         if _HISTORY in config["sha256"]
         else "The folder holds no readings: give `forecast` a table."
     )

@@ -48,9 +48,8 @@ class Progress:
         """How much of the minutes is spent, 0 where there is no limit."""
         if settings.minutes is None:
             return 0.0
-        return sum(record["seconds"] + record["validation_seconds"] for record in self.history) / (
-            60 * settings.minutes
-        )
+        spent: float = sum(record["seconds"] + record["validation_seconds"] for record in self.history)
+        return spent / (60 * settings.minutes)
 
 
 class Loop:
