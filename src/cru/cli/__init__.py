@@ -9,6 +9,7 @@ from cru.cli.list import list_
 from cru.cli.models import models
 from cru.cli.reproduce import reproduce
 from cru.cli.run import run
+from cru.cli.stream import stream
 from cru.cli.table import table
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command()(table)
 app.command()(doctor)
 app.add_typer(data.app, name="data")
 app.command()(models)
+app.command()(stream)
 
 
 @app.callback()

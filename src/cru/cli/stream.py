@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 def stream(
     model: Annotated[Path, typer.Argument(help="A model folder, made by `cru fit`.")],
-    ahead: Annotated[str | None, typer.Option(help="Predict so long after each reading: 6h. Without it, at it.")] = None,
+    ahead: Annotated[str | None, typer.Option(help="Predict so long after each reading, 6h say; else at it.")] = None,
     level: Annotated[list[float] | None, typer.Option(help="An interval in per cent; may be repeated.")] = None,
-    late: Annotated[str, typer.Option(help="A reading before its series' last one: refuse or drop.")] = "refuse",
+    drop_late: Annotated[
+        bool,
+        typer.Option("--drop-late", help="Drop a reading from before its series' last one, rather than refuse it."),
+    ] = False,
     state: Annotated[
         Path | None, typer.Option(help="Go on from this file if it is there, and keep the state in it at the end.")
     ] = None,
@@ -32,7 +35,9 @@ def stream(
     forecaster = Forecaster.load(model)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(_number(ahead), "ahead")
     levels = tuple(level) if level else (90,)
-    live = forecaster.stream(late=late, state=state if state is not None and state.exists() else None)
+    live = forecaster.stream(
+        late="drop" if drop_late else "refuse", state=state if state is not None and state.exists() else None
+    )
     try:
         for answer in answers(live, sys.stdin.buffer, gap, levels):
             sys.stdout.write(json.dumps(answer) + "\n")
@@ -59,6 +64,8 @@ def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...]) -
 
 def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
     """Take in one line, and predict."""
+    import numpy as np
+
     try:
         asked = json.loads(line)
     except ValueError:
@@ -71,7 +78,9 @@ def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -
     if values is not None and not live.update(name, time, values):
         return {"id": name, "time": time, "dropped": "late"}
     if gap and values is not None:
-        time = live.later(time, gap)
+        clock = live.forecaster.clock_
+        later = clock.stamps(np.array([clock.number(time) + gap]))[0]
+        time = later if clock.kind == "number" else later.isoformat()
     return {"id": name, "time": time, "predictions": live.predict(name, time, level=levels)}
 
 

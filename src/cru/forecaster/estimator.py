@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from cru.forecaster.scoring import errors_of, judge
 from cru.models import Model
 from cru.training.listener import Listener
 from cru.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from cru.forecaster.stream import Stream
 
 
 class Forecaster(Estimator):
@@ -182,6 +185,16 @@ class Forecaster(Estimator):
         """
         self._check_fitted()
         return float(judge(errors_of(self.model_, self._series(table).scaled_by(self.scaler_), seed=self.seed))["r2"])
+
+    def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
+        """For readings of any number of series as they arrive: see `Stream`. ``state`` is a file that one has saved."""
+        from cru.forecaster.stream import Stream
+
+        self._check_fitted()
+        stream = Stream(self, late=late)
+        if state is not None:
+            stream.restore(state)
+        return stream
 
     def save(self, folder: Path | str, *, history: bool = True) -> None:
         """Write the model folder. Without ``history`` it holds no readings, and `forecast` needs a table."""

@@ -139,7 +139,7 @@ class KalmanLayer(nn.Module):
         observed: Bool[Tensor, "batch time"],
         state: Belief | None = None,
     ) -> Belief:
-        """The last posterior of `filter`, of numbers that need no check: for streams, where checks would take longer."""
+        """The last posterior of `filter`, of numbers that need no check: in a stream, checks would take longer."""
         return self._trusted(y, y_var, times, observed[..., None].expand_as(y), state)[1].at(-1)
 
     def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
