@@ -4,7 +4,9 @@
 
 USHCN: seven days ahead; PhysioNet: six hours ahead. Stations and patients of the paper's test set are held out. Each is
 cut at three random times; readings before the cut are given, those within the horizon after it are to be covered. Then
-a tenth of their values is removed and imputed. Needs CRU_DATA_DIR (or ../shared/data). Writes build/bench/coverage.json.
+a tenth of their values is removed and imputed. Needs CRU_DATA_DIR (or ../shared/data).
+
+Writes build/bench/coverage.json.
 """
 
 import argparse

@@ -23,12 +23,14 @@ from cru.training.loop import Loop
 from cru.training.run import Batches
 from cru.training.settings import DataSettings, ModelSettings, RunSettings, TrainingSettings
 
-FEW = 20  # series; with fewer, each is cut into pieces and the latest ones validate
-LEAST, MOST = 10, 500  # readings of a piece
-PIECES = 40  # wanted, where there are few series
-SHARE, CAP = 0.2, 500  # of the pieces validate, but at most so many
+FEW = 20  # series; with fewer, the latest readings of each validate
+LEAST = 10  # readings that make a validation
+SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so many, of which so many after each epoch
+WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
+LONG = 500  # in validation
+EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
 TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
-_SPLIT, _TRAIN, _VALIDATE = 0, 1, 2  # streams of the seed
+_SPLIT, _TRAIN, _VALIDATE, _WINDOWS = 0, 1, 2, 4  # streams of the seed; 3 is in scoring
 
 
 class Parts(NamedTuple):
@@ -39,32 +41,44 @@ class Parts(NamedTuple):
 
 
 def divide(series: SeriesSet, seed: int) -> Parts:
-    """By series where there are many, by time where there are few: the latest pieces of each validate."""
-    total, many = len(series.times), len(series) >= FEW
-    length = MOST if many else min(MOST, max(LEAST, math.ceil(total / PIECES)))
-    counts = np.maximum(1, series.lengths // length)
-    pieces, owner, number = _cut(series, counts)
-    if many or len(pieces) == len(series):
-        order = generator((seed, _SPLIT)).permutation(len(series))
-        held = order[: max(1, min(CAP, int(SHARE * len(series))))]
-        late = np.isin(owner, held)
-    else:
-        late = (counts[owner] > 1) & (number >= counts[owner] - np.maximum(1, counts[owner] // 5))
-    if late.all() or not late.any():
+    """By series where there are many, by time where there are few: the last fifth of each validates."""
+    late = np.maximum(LEAST, series.lengths // 5)
+    late[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
+    if late.any():
+        early = series.lengths - late
+        return Parts(_part(series, early * 0, early), _part(series, early, late))
+    if len(series) < 2:
         raise ValueError(
             f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "
-            f"got {len(series)} with {total}."
+            f"got one with {len(series.times)}."
         )
-    return Parts(pieces.take(np.flatnonzero(~late)), pieces.take(np.flatnonzero(late)))
+    order = generator((seed, _SPLIT)).permutation(len(series))
+    held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]
+    validation = series.take(np.sort(held))
+    return Parts(series.take(np.setdiff1d(order, held)), _part(validation, 0, np.minimum(validation.lengths, LONG)))
 
 
-def _cut(series: SeriesSet, counts: np.ndarray) -> tuple[SeriesSet, np.ndarray, np.ndarray]:
-    """Each series in so many pieces of about equal length; whose piece, and which."""
-    owner = np.repeat(np.arange(len(series)), counts)
-    number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begins = series.offsets[:-1][owner] + series.lengths[owner] * number // counts[owner]
-    offsets = np.append(begins, len(series.times)).astype(np.int64)
-    return dataclasses.replace(series, offsets=offsets, ids=tuple(series.ids[i] for i in owner)), owner, number
+def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
+    """The training series of an epoch: a series of up to `WINDOW` readings as it is, a place at random in a longer one.
+
+    Long series are drawn more often; where all are short and there are no more than fit into an epoch, each comes as
+    often as the others.
+    """
+    weight = np.maximum(1.0, series.lengths / WINDOW)
+    count = int(np.clip(np.ceil(weight.sum()), *EPOCH))
+    place = (np.arange(count) + rng.random()) / count * weight.sum()
+    chosen = series.take(np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1))
+    room = np.maximum(0, chosen.lengths - WINDOW)
+    return _part(chosen, rng.integers(0, room + 1), np.minimum(chosen.lengths, WINDOW))
+
+
+def _part(series: SeriesSet, start: np.ndarray | int, length: np.ndarray) -> SeriesSet:
+    """So many time points of each series from ``start`` on; series without any are left out."""
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    begins = series.offsets[:-1] + start
+    rows = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], length)
+    part = series.take_rows(rows, offsets)
+    return part.take(np.flatnonzero(length)) if (length == 0).any() else part
 
 
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,24 +109,23 @@ def learn(
         training=training,
         seed=seed,
     )
-    validation = practice(parts.validation, (seed, _VALIDATE))
-    first = practice(parts.train, (seed, _TRAIN, 0))
+    watched = np.unique(np.linspace(0, len(parts.validation) - 1, WATCH).round().astype(np.int64))
+    validation = practice(parts.validation.take(watched), (seed, _VALIDATE))
+    whole = practice(parts.train, (seed, _TRAIN))
+
+    def renew(epoch: int) -> SeriesSet:
+        return practice(windows(parts.train, generator((seed, _WINDOWS, epoch))), (seed, _TRAIN, epoch))
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = create(model, spec_of(first, time_scale=TYPICAL_GAP / median_gap(parts.train)), **options)
+        made = create(model, spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train)), **options)
     engine = Engine()
-    made.prepare(Batches(first, training.batch_size, made.dtype, engine.device))
+    made.prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
     if made.num_parameters:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
             loop = Loop(
-                settings,
-                made,
-                first,
-                validation,
-                engine=engine,
-                folder=Path(folder),
-                listener=listener,
-                renew=lambda epoch: practice(parts.train, (seed, _TRAIN, epoch)),
+                settings, made, renew(0), validation, engine=engine, folder=folder, listener=listener, renew=renew
             )
             loop.run()
             made.load_state_dict(under_prefix("model.", read_checkpoint(loop.best)[0]))

@@ -2,9 +2,11 @@
 
 import inspect
 import sys
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from cru.errors import NotFittedError, did_you_mean
+
+T = TypeVar("T", bound="Estimator")
 
 
 class Estimator:
@@ -19,7 +21,7 @@ class Estimator:
         """The constructor's arguments; ``deep`` changes nothing, there are no estimators inside."""
         return {name: getattr(self, name) for name in sorted(self._parameters())}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self: T, **params: Any) -> T:
         """Change some of them; they count from the next `fit` on."""
         for name, value in params.items():
             if name not in self._parameters():

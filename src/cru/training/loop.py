@@ -118,14 +118,17 @@ class Loop:
             share=self.engine.share,
             total=self.engine.total,
         )
+        # The same for all processes, which must agree when the time is over.
+        spent = torch.tensor([trained - start, time.perf_counter() - trained], dtype=torch.float64)
+        seconds, validation_seconds = (self.engine.total(spent) / self.engine.share[1]).tolist()
         return {
             "epoch": epoch + 1,
             "loss": total / max(count, 1),
             "validation": scores.as_dict(),
             "skipped": self.progress.skipped,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
-            "seconds": round(trained - start, 3),
-            "validation_seconds": round(time.perf_counter() - trained, 3),
+            "seconds": round(seconds, 3),
+            "validation_seconds": round(validation_seconds, 3),
         }
 
     def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float]:
