@@ -31,10 +31,11 @@ def stream(
     no sense is answered with {"line": 3, "error": "..."}, and the stream goes on.
     """
     from cru.forecaster import Forecaster
+    from cru.forecaster.answers import check_levels
 
     forecaster = Forecaster.load(model)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(_number(ahead), "ahead")
-    levels = tuple(level) if level else (90,)
+    levels = check_levels(level or [90])
     live = forecaster.stream(
         late="drop" if drop_late else "refuse", state=state if state is not None and state.exists() else None
     )

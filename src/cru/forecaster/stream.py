@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -194,9 +195,10 @@ class Stream:
             if place is None:
                 hint = did_you_mean(name, self._place)
                 raise ValueError(f"`values` must be variables of the training table, got {name!r}; {hint}")
-            if value is None or value != value:
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if value is None or (number and value != value):
                 continue
-            if isinstance(value, str | bool) or not abs(value - scaler.shift[place]) < LARGEST * scaler.scale[place]:
+            if not number or not abs(value - scaler.shift[place]) < LARGEST * scaler.scale[place]:
                 raise ValueError(f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r}.")
             row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
         return Batch(
