@@ -3,8 +3,9 @@
     python benchmarks/stream.py [--quick]
 
 A model with a state of 20 for 5 variables, 20 000 series that take turns: the milliseconds of an update and of a
-prediction (median and 99th percentile), the microseconds of a row when a whole table is given at once, and the bytes
-that a series takes. The median of a stream with a single series stands beside it: their number should not matter.
+prediction (10th percentile, median, 99th percentile), the microseconds of a row of a table given at once, and
+the bytes that a series takes. The median of a stream with a single series stands beside it: it should be the same. On a
+machine that is busy with other things the 10th percentile is nearer to what an idle one would show.
 """
 
 import sys
@@ -45,8 +46,8 @@ def milliseconds(work: Callable[[int], Any], count: int) -> np.ndarray:
     return spent
 
 
-def measure(name: str, series: int, count: int) -> list[Any]:
-    """One row of the table."""
+def measure(name: str, series: int, count: int) -> tuple[list[Any], float]:
+    """One row of the table, and the median of an update."""
     forecaster = Forecaster(name, options={"hidden_size": 20}, epochs=1, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -61,8 +62,9 @@ def measure(name: str, series: int, count: int) -> list[Any]:
     updates = milliseconds(lambda number: stream.update(number % series, 31.0 + number / 100 + 1, reading), count)
     predictions = milliseconds(lambda number: stream.predict(number % series, 500.0 + number), count)
     kept = sum(tensor[:1].numel() * tensor.element_size() for tensor in stream.rows.tensors)
-    both = [np.median(updates), np.quantile(updates, 0.99), np.median(predictions), np.quantile(predictions, 0.99)]
-    return [name, *map(float, both), float(np.median(single)), at_once, kept]
+    shares = (0.1, 0.5, 0.99)
+    cells = [" / ".join(f"{figure:.2f}" for figure in np.quantile(spent, shares)) for spent in (updates, predictions)]
+    return [name, *cells, float(np.median(single)), at_once, kept], float(np.median(updates))
 
 
 def main() -> None:
@@ -70,12 +72,12 @@ def main() -> None:
     torch.set_num_threads(1)
     quick = "--quick" in sys.argv
     series, count = (2_000, 300) if quick else (20_000, 2_000)
-    rows = [measure(name, series, count) for name in (MODELS[:1] if quick else MODELS)]
-    columns = ["model", "update (ms)", "99th percentile", "prediction (ms)", "99th percentile of it"]
-    columns += ["update, one series (ms)", "row of a table (µs)", "bytes a series"]
-    report("stream", f"Streams of {series:,} series, M = 20: one thread, CPU time", columns, rows)
-    if rows[0][1] > LIMIT:
-        print(f"MISSED: an update of the CRU took {rows[0][1]:.2f} ms, more than {LIMIT}")
+    rows, medians = zip(*(measure(name, series, count) for name in (MODELS[:1] if quick else MODELS)), strict=True)
+    columns = ["model", "update (ms): 10 % / 50 % / 99 %", "prediction (ms)", "update, one series (ms)"]
+    columns += ["row of a table (µs)", "bytes a series"]
+    report("stream", f"Streams of {series:,} series, M = 20: one thread, CPU time", columns, list(rows))
+    if medians[0] > LIMIT:
+        print(f"MISSED: an update of the CRU took {medians[0]:.2f} ms, more than {LIMIT}")
 
 
 if __name__ == "__main__":

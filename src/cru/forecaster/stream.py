@@ -1,5 +1,6 @@
 """Readings as they arrive: a state for each series, and predictions at any later time."""
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -49,7 +50,9 @@ class Stream:
     def __init__(self, forecaster: "Forecaster", *, late: str = "refuse") -> None:
         if late not in ("refuse", "drop"):
             raise ValueError(f"`late` must be 'refuse' or 'drop', got {late!r}.")
-        self.forecaster, self.model, self.late = forecaster, forecaster.model_.eval(), late
+        self.forecaster, self.late = forecaster, late
+        self.model = copy.deepcopy(forecaster.model_).eval().requires_grad_(False)
+        self.model.freeze()
         self.rows_of: dict[str, int] = {}  # from a series to its row, and back
         self.names: list[str] = []
         self._place = {name: number for number, name in enumerate(forecaster.names_)}

@@ -181,6 +181,9 @@ class KalmanLayer(nn.Module):
         upper, lower = variance.chunk(2, -1)
         return Belief(torch.zeros_like(variance), upper, lower, torch.zeros_like(upper))
 
+    def freeze(self) -> None:
+        """Compute what follows from the parameters alone once and for all. Here: nothing."""
+
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         """The prior after a gap."""
         raise TypeError("KalmanLayer is a base class: use CRU, FastCRU, RKN or PairedCRU")

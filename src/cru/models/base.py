@@ -170,6 +170,9 @@ class Model(nn.Module):
         """Whether series can be given bit by bit: whether there is an `advance`."""
         return type(self).advance is not Model.advance
 
+    def freeze(self) -> None:
+        """Compute what follows from the parameters alone once and for all: for a copy that is never trained again."""
+
     def advance(self, batch: Batch, state: State | None = None) -> State:
         """What is known after the last time of ``batch``, to go on from.
 

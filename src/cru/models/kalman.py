@@ -90,6 +90,10 @@ class KalmanModel(Model):
         features = encode_observed(self.encoder, self.inputs(batch), observed)
         return *self.layer.observe(features), batch.times, observed
 
+    def freeze(self) -> None:
+        """The layer's transition."""
+        self.layer.freeze()
+
     def advance(self, batch: Batch, state: Belief | None = None) -> Belief:
         """The belief after the last time."""
         return self.layer.advance(*self.observe(batch), state)
