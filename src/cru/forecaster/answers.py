@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int64
 
 from cru.data import Scaler, SeriesSet
@@ -49,7 +50,7 @@ def check_levels(level: Any) -> tuple[float, ...]:
         number = isinstance(one, int | float | np.integer | np.floating) and not isinstance(one, bool)
         if not (number and 1 <= one <= 99.8):
             raise ValueError(f"`level` must be per cent from 1 to 99.8, such as [50, 90], got {one!r}.")
-    return tuple(dict.fromkeys(levels))
+    return tuple(dict.fromkeys(map(float, levels)))
 
 
 def raw_answers(
@@ -57,10 +58,11 @@ def raw_answers(
 ) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
     """The model's own mean and variance at every time point of scaled series."""
     means, variances = [np.empty((0, len(series.names)))], [np.empty((0, len(series.names)))]
-    for batch, said in predict(model, series, batch_size=BATCH):
-        assert said.var is not None  # features are Gaussian
-        means.append(said.mean[batch.valid].double().numpy())
-        variances.append(said.var[batch.valid].double().numpy())
+    with torch.no_grad():
+        for batch, said in predict(model, series, batch_size=BATCH):
+            assert said.var is not None  # features are Gaussian
+            means.append(said.mean[batch.valid].double().numpy())
+            variances.append(said.var[batch.valid].double().numpy())
     return np.concatenate(means), np.concatenate(variances)
 
 
@@ -88,7 +90,7 @@ class Question(NamedTuple):
     rows: Int64[np.ndarray, " asked"]
 
 
-def ask(series: SeriesSet, at: Sequence[Float[np.ndarray, " asked"]]) -> Question:
+def ask(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]]) -> Question:
     """Series with further time points at which nothing is observed: ``at`` has times for each series, in any order.
 
     A time that a series already has stays one time point. The rows are sorted by series and time.

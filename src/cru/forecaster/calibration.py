@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-ENOUGH = 100  # errors before a variable, or a range of leads, has quantiles of its own
+ENOUGH = 100  # errors before a variable has quantiles of its own
+SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so many ranges
+SKEWED = 50  # series before errors upwards and downwards are told apart
 _TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
 PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 _Z90 = 1.6448536269514722
-_BINS = 4  # ranges of leads with about as many errors each
 # The same for N(0, 1), where there are no errors to go by.
 _NORMAL = np.array([-3.0902, -2.8070, -2.5758, -2.3263, -1.9600])
 _NORMAL_MIDDLE = np.array([-1.6449, -1.2816, -1.0364, -0.8416, -0.6745, -0.5244, -0.3853, -0.2533, -0.1257])
@@ -35,21 +36,30 @@ class Calibration:
         errors: Float[np.ndarray, "row variable"],
         counted: Bool[np.ndarray, "row variable"],
         lead: Float[np.ndarray, " row"],
+        *,
+        series: int,
     ) -> "Calibration":
-        """From standardised errors where they are ``counted``, and the lead of each row."""
-        between = lead[(lead > 0) & np.isfinite(lead) & counted.any(1)]
-        edges = np.unique(np.quantile(between, np.arange(1, _BINS) / _BINS)) if len(between) else np.array([])
-        middle = np.searchsorted(edges, lead, side="left")
+        """From standardised errors where they are ``counted``, the lead of each row, and the number of series.
+
+        Errors of one series are alike, so it is the number of series that says how fine a distinction they bear: of
+        leads, and of errors upwards and downwards.
+        """
+        if series < SKEWED:
+            errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, 2)
+        known = counted.any(1)
+        between = lead[(lead > 0) & np.isfinite(lead) & known]
+        bins = int(np.clip(series // SERIES, 1, BINS))
+        shortest, longest = np.quantile(between, (0.02, 0.98)) if len(between) else (1.0, 1.0)
+        edges = np.geomspace(shortest, longest, bins - 1)
+        inner = 1 + np.searchsorted(edges, lead, side="left")
         last = len(edges) + 2
-        group = np.where(lead == 0, 0, np.where(np.isfinite(lead), 1 + middle, last))
-        inside = [lead[(group == g) & counted.any(1)] for g in range(1, last)]
-        kept = [g + 1 for g, found in enumerate(inside) if len(found)]
-        leads = np.array([0.0, *(np.median(inside[g - 1]) for g in kept), np.inf])
-        rows = [group == g for g in (0, *kept, last)]
+        group = np.where(lead == 0, 0, np.where(np.isfinite(lead), inner, last))
+        kept = [g for g in range(1, last) if (known & (group == g)).any()]
+        leads = [0.0, *(float(np.median(lead[known & (group == g)])) for g in kept), np.inf]
         everything = _quantiles(errors[counted], NORMAL)
-        each = [_quantiles(errors[counted[:, k], k], everything) for k in range(errors.shape[1])]
-        own = [_own(errors[chosen], counted[chosen], each) for chosen in rows]
-        return Calibration(leads, np.round(own, 6))  # as it is saved
+        each = _own(errors, counted, np.tile(everything, (errors.shape[1], 1)))
+        own = [_own(errors[group == g], counted[group == g], each) for g in (0, *kept, last)]
+        return Calibration(np.array(leads), np.round(own, 6))  # as it is saved
 
     def quantile(self, p: float, lead: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n variable"]:
         """The ``p``-quantile of the standardised error of each variable at each lead."""
@@ -99,9 +109,12 @@ class Calibration:
         return Calibration(np.array([*saved["leads"], np.inf]), np.array(saved["quantiles"]))
 
 
-def _own(errors: np.ndarray, counted: np.ndarray, otherwise: list[np.ndarray]) -> list[np.ndarray]:
-    """The quantiles of each variable among some rows, or those of all rows where there are too few errors."""
-    return [_quantiles(errors[counted[:, k], k], otherwise[k]) for k in range(errors.shape[1])]
+def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """The quantiles of each variable among some rows, or the others where there are too few errors."""
+    found = otherwise.copy()
+    for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
+        found[k] = _quantiles(errors[counted[:, k], k], otherwise[k])
+    return found
 
 
 def _quantiles(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

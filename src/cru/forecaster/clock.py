@@ -49,6 +49,8 @@ class Clock:
                 f"column {column.name!r} must hold numbers or dates, got {column.dtype}. Parse it first, for example "
                 "with pandas.to_datetime(..., utc=True), which also makes one time zone of several."
             )
+        if column.null_count() == len(column):
+            raise ValueError(f"the table must have at least one row with a time in {column.name!r}.")
         kind = "date" if column.dtype == pl.Date else "datetime"
         zone = getattr(column.dtype, "time_zone", None)
         first = _utc(column).min()

@@ -59,8 +59,8 @@ class Forecaster(Estimator):
         options: Mapping[str, Any] | None = None,
         epochs: int = 100,
         minutes: float | None = 4.0,
-        patience: int | None = 15,
-        batch_size: int = 32,
+        patience: int | None = 30,
+        batch_size: int = 16,
         learning_rate: float = 5e-3,
         seed: int = 0,
         progress: bool = True,
@@ -181,7 +181,7 @@ class Forecaster(Estimator):
     def score(self, table: Any, y: None = None) -> float:
         """R² of values that are withheld from the table's own series as in training: 1 is perfect, 0 the mean.
 
-        It is the mean over variables, each against its variance in the table. ``y`` is not looked at.
+        All variables count together, each in its standard deviations. ``y`` is not looked at.
         """
         self._check_fitted()
         return float(judge(errors_of(self.model_, self._series(table).scaled_by(self.scaler_), seed=self.seed))["r2"])

@@ -23,10 +23,7 @@ _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "histor
 
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
     """Write everything; the configuration last, because it holds the checksums of the others."""
-    if (folder.exists() and not folder.is_dir()) or (
-        folder.is_dir() and any(folder.iterdir()) and not _is_model(folder)
-    ):
-        raise ValueError(f"{folder} must be a new or empty folder, or one with a model of this library.")
+    check_empty(folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = forecaster.model_
     write_checkpoint(folder / _WEIGHTS, model.state_dict(), {})
@@ -113,8 +110,11 @@ def fingerprint(forecaster: "Forecaster") -> str:
     return digest.hexdigest()
 
 
-def _is_model(folder: Path) -> bool:
-    return (folder / _CONFIG).is_file()
+def check_empty(folder: Path) -> None:
+    """Whether a model can be kept there without a loss of anything else."""
+    other = folder.is_dir() and any(folder.iterdir()) and not (folder / _CONFIG).is_file()
+    if other or (folder.exists() and not folder.is_dir()):
+        raise ValueError(f"{folder} must be a new or empty folder, or one with a model of this library.")
 
 
 def _digest(config: dict[str, Any]) -> str:
@@ -130,7 +130,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
     scores, columns = forecaster.scores_, forecaster.columns_
     series = forecaster.history_
     rows = [
-        ("R², mean over variables", f"{scores['r2']:.3f}"),
+        ("R²", f"{scores['r2']:.3f}"),
         ("mean absolute error, in standard deviations", f"{scores['mae']:.3f}"),
         *(
             (f"inside the {n} % interval", f"{scores[f'coverage{n}']:.1%}")

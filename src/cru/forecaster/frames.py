@@ -123,9 +123,17 @@ def is_polars(table: Any) -> bool:
     return not isinstance(table, str | Path) and nw.from_native(table, eager_only=True).implementation.is_polars()
 
 
+def check_ending(path: Path) -> None:
+    """Whether a frame can be written there."""
+    if not path.name.lower().endswith((".csv", ".parquet")):
+        raise ValueError(f"`out` must be a .csv or .parquet file, got {path}.")
+
+
 def write_frame(frame: Any, path: Path) -> None:
-    """A frame to a .csv or .parquet file, by its ending."""
+    """A frame to a .csv or .parquet file, by its ending; dates without a time of day, which pandas has not, as such."""
     table = nw.from_native(frame, eager_only=True).to_polars()
+    moments = [c for c in table if c.dtype == pl.Datetime and c.dtype.time_zone is None]
+    table = table.with_columns(c.cast(pl.Date) for c in moments if bool((c == c.dt.truncate("1d")).all()))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() == ".parquet":
         table.write_parquet(path)

@@ -1,7 +1,6 @@
 """What a forecaster practises: to fill in and to forecast, on readings that it was not shown."""
 
 import dataclasses
-import math
 
 import numpy as np
 from jaxtyping import Bool
@@ -10,28 +9,31 @@ from cru.data import SeriesSet, Task
 from cru.data.random import generator
 from cru.data.tasks import hide
 
-ENTRIES = 0.1  # single values withheld, as tables miss them
-RUNS = 0.25  # time points withheld in runs of all lengths, as devices fail: a filter forecasts into each of them
-ENDS = 0.5  # series withheld from a random point on: the only forecast for a model that also looks back from later
+VALUES = 0.15  # of single values withheld, as tables miss them
+RUNS = 0.25  # of time points withheld in runs of all lengths, as devices fail: a filter forecasts into each of them
+TOLD = 0.2  # of what is shown is a target, too
 
 
 def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Withhold single values, runs and ends at random; everything is a target, and the withheld values are scored.
+    """A third of the series each: withhold single values, runs of time points, or everything after a random point.
 
-    The lengths of the runs are log-uniform, from one time point to a quarter of the series, so that leads of every
-    order count alike. What is shown is a target, too: a model must also know what it has just been told.
+    Not all at once: what is known before a forecast is then as complete as it will be. The lengths of the runs are
+    log-uniform, from one time point to a quarter of the series, so that leads of every order occur. Withheld values are
+    targets, and the only ones that are scored; of what is shown a few are targets, too, because a model must also know
+    what it has just been told, but all of them, being easy, would outweigh the others.
 
     >>> practice(series, seed=0).task.scored
     'hidden'
     """
     rng = generator(seed)
-    withheld = rng.random(series.values.shape) < ENTRIES
-    withheld |= (_runs(series, rng) | _ends(series, rng))[:, None]
-    shown = hide(series, withheld)
+    kind = np.repeat(rng.integers(0, 3, len(series)), series.lengths)
+    withheld = (kind == 0)[:, None] & (rng.random(series.values.shape) < VALUES)
+    withheld |= (((kind == 1) & _runs(series, rng)) | ((kind == 2) & _ends(series, rng)))[:, None]
+    told = rng.random(series.values.shape) < TOLD
     return dataclasses.replace(
-        shown,
+        hide(series, withheld),
         targets=series.values,
-        target_mask=series.mask,
+        target_mask=series.mask & (withheld | told),
         hidden=series.mask & withheld,
         task=Task("practice", scored="hidden"),
     )
@@ -51,7 +53,6 @@ def _runs(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row
 
 
 def _ends(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:
-    cut = np.maximum(1, np.floor(series.lengths * rng.random(len(series))))
-    cut = np.where(rng.random(len(series)) < ENDS, cut, math.inf)
+    cut = np.maximum(1, np.floor(series.lengths * rng.random(len(series))))  # the first reading is shown
     after: np.ndarray = series.step_index >= np.repeat(cut, series.lengths)
     return after

@@ -16,9 +16,7 @@ from cru.forecaster.frames import Columns
 MOST = 100_000  # steps of a forecast
 
 
-def ahead(
-    series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float
-) -> list[Float[np.ndarray, " asked"]]:
+def ahead(series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float) -> list[Float[np.ndarray, " _"]]:
     """Times after the last time point of each series, up to ``horizon`` later."""
     length = clock.duration(horizon, "horizon")
     step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
@@ -33,7 +31,7 @@ def ahead(
 
 def asked(
     series: SeriesSet, at: Any, clock: Clock, columns: Columns
-) -> tuple[SeriesSet, list[Float[np.ndarray, " asked"]]]:
+) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
     """The times ``at`` for each series, and the series with those added that have no readings."""
     if isinstance(at, Mapping):
         wanted = {str(name): clock.numbers(times) for name, times in at.items()}
