@@ -41,8 +41,36 @@ def test_the_smoother_trains() -> None:
         assert torch.isfinite(getattr(layer, name).grad).all()
 
 
-def test_the_start_spreads_over_rates_and_frequencies() -> None:
-    layer = cru.PairedCRU(1, 32)
-    assert float(layer.decay.detach().min()) == pytest.approx(1e-3, rel=1e-3)
+def test_the_start_spreads_over_rates_and_turns_of_the_span() -> None:
+    layer = cru.PairedCRU(1, 32, span=50.0)
+    assert float(layer.decay.detach().min()) == pytest.approx(0.1 / 50, rel=1e-3)
     assert float(layer.decay.detach().max()) == pytest.approx(1.0, rel=1e-3)
-    assert sorted(layer.frequency.tolist()) == pytest.approx(torch.linspace(0, torch.pi / 2, 16).tolist())
+    turns = torch.sort(layer.frequency.detach() * 50 / (2 * torch.pi)).values
+    assert float(turns[0]) == 0
+    assert float(turns[-1]) == pytest.approx(50, rel=1e-5)
+    torch.testing.assert_close(turns, turns.round(), rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match="`span` must be positive"):
+        cru.PairedCRU(1, 4, span=0.0)
+
+
+def test_a_pair_left_alone_has_variance_one_at_the_start() -> None:
+    layer = cru.PairedCRU(1, 16)
+    later = layer.propagate(layer.initial(1), 1e6)
+    torch.testing.assert_close(later.upper, torch.ones(1, 8), rtol=1e-3, atol=0)
+    torch.testing.assert_close(later.lower, torch.ones(1, 8), rtol=1e-3, atol=0)
+    torch.testing.assert_close(later.mean, torch.zeros(1, 16))
+
+
+def test_equal_gaps_share_their_hop() -> None:
+    layer = cru.PairedCRU(1, 8, dtype=torch.float64)
+    delta = torch.tensor([[0.0, 1.0, 2.0, 1.0], [0.0, 0.5, 1.0, 2.0]], dtype=torch.float64)
+    shared, each = layer._hops(delta), layer._hops(delta.clone().requires_grad_())
+    for a, b in zip(shared, each, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    weights = torch.rand_like(shared.cos)
+    grads = [
+        torch.autograd.grad(sum((field * weights).sum() for field in hops), (layer.raw_decay, layer.frequency))
+        for hops in (shared, each)
+    ]
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from cru.functional import Belief
+from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
@@ -60,19 +61,24 @@ class KalmanModel(Model):
         state = default_state_size(spec) if config.hidden_size is None else config.hidden_size
         own_map = default_variance_map(spec)
         self.encoder = make_encoder(spec) if config.encoder is None else config.encoder
-        self.layer = self.make_layer(
-            features_of(self.encoder, spec.input_shape),
-            state,
-            num_basis=config.num_basis,
-            time_scale=spec.time_scale,
-            noise_map=config.noise_map,
-            variance_map=own_map if config.observation_map is None else config.observation_map,
-        )
+        self.layer = self.new_layer(state)
         self.output = Output(
             spec,
             make_decoder(spec, state) if config.decoder is None else config.decoder,
             make_variance_decoder(spec, 3 * state // 2) if config.variance_decoder is None else config.variance_decoder,
             own_map if config.variance_map is None else config.variance_map,
+        )
+
+    def new_layer(self, hidden_size: int) -> KalmanLayer:
+        """A filter on the features of the encoder, as the config has it."""
+        config, own_map = self.config, default_variance_map(self.spec)
+        return self.make_layer(
+            features_of(self.encoder, self.spec.input_shape),
+            hidden_size,
+            num_basis=config.num_basis,
+            time_scale=self.spec.time_scale,
+            noise_map=config.noise_map,
+            variance_map=own_map if config.observation_map is None else config.observation_map,
         )
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
@@ -84,27 +90,33 @@ class KalmanModel(Model):
         """That of the layer."""
         return self.layer.dtype
 
-    def observe(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the filter takes: latent observations and their variances (eq. 2), times, and which count."""
-        observed = batch.observed
-        features = encode_observed(self.encoder, self.inputs(batch), observed)
-        return *self.layer.observe(features), batch.times, observed
-
     def freeze(self) -> None:
         """The layer's transition."""
         self.layer.freeze()
 
     def advance(self, batch: Batch, state: Belief | None = None) -> Belief:
         """The belief after the last time."""
-        return self.layer.advance(*self.observe(batch), state)
+        y, y_var = self.layer.observe(self.encode(batch))
+        return self.layer.advance(y, y_var, batch.times, batch.observed, state)
 
     def forward(self, batch: Batch, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
         """Filter, then decode every posterior."""
-        result = self.layer.filter(*self.observe(batch), state)
+        result = self.filter(self.encode(batch), batch, state)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
         mean, var = self.output(posterior.mean, spread, valid=batch.valid)
         return Prediction(mean, var, result._asdict() if intermediates else {})
+
+    def encode(self, batch: Batch) -> Float[Tensor, "batch time features"]:
+        """What the layer reads of each time at which anything is observed."""
+        return encode_observed(self.encoder, self.inputs(batch), batch.observed)
+
+    def filter(
+        self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None
+    ) -> FilterResult:
+        """The beliefs that are decoded."""
+        y, y_var = self.layer.observe(features)  # eq. 2
+        return self.layer.filter(y, y_var, batch.times, batch.observed, state)
 
 
 class CRUModel(KalmanModel):
