@@ -68,7 +68,7 @@ def fitted(folder: Path, table: pd.DataFrame, minutes: float) -> Forecaster:
     """The model of this folder; learnt now, if there is none."""
     if folder.exists():
         return Forecaster.load(folder)
-    model = Forecaster(model="cru", minutes=minutes).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
+    model = Forecaster(model="paired", minutes=minutes).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
     model.save(folder)
     return model
 

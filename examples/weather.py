@@ -55,7 +55,7 @@ def fitted(folder: Path, table: pd.DataFrame, minutes: float) -> Forecaster:
     """The model of this folder; learnt now, if there is none."""
     if folder.exists():
         return Forecaster.load(folder)
-    model = Forecaster(model="cru", minutes=minutes).fit(table, id="station", time="date", values=VALUES)
+    model = Forecaster(model="paired", minutes=minutes).fit(table, id="station", time="date", values=VALUES)
     model.save(folder)
     return model
 

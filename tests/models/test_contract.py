@@ -129,6 +129,19 @@ def tensors(state) -> list[torch.Tensor]:
 @every_kind
 def test_a_series_given_bit_by_bit_gives_the_same_numbers(name: str, kind: str) -> None:
     model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
+    check_bit_by_bit(model, batch)
+
+
+def test_a_modulated_stack_given_bit_by_bit() -> None:
+    torch.manual_seed(0)
+    model = create("paired", SPECS["features"], modulated=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    check_bit_by_bit(model, random_batch(SPECS["features"], observed=0.3))
+
+
+def check_bit_by_bit(model: Model, batch) -> None:
     if not model.streams:
         with pytest.raises(ValueError, match=f"{type(model).__name__} cannot take a series bit by bit: it "):
             model.advance(batch)
@@ -149,8 +162,8 @@ def test_a_series_given_bit_by_bit_gives_the_same_numbers(name: str, kind: str) 
 
 def test_the_recurrent_models_stream() -> None:
     able = {name for name in MODELS if made(name, SPECS["features"]).streams}
-    assert {"cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b"} <= able
-    assert not able & {"latent-ode", "mtand", "linear"}
+    assert {"cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"} <= able
+    assert not able & {name for name, entry in MODELS.items() if not entry.model.causal}
 
 
 @every_model
