@@ -68,7 +68,7 @@ def fitted(folder: Path, table: pd.DataFrame, minutes: float) -> Forecaster:
     """The model of this folder; learnt now, if there is none."""
     if folder.exists():
         return Forecaster.load(folder)
-    model = Forecaster(model="paired", minutes=minutes).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
+    model = Forecaster(model="cru", minutes=minutes).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
     model.save(folder)
     return model
 
@@ -159,7 +159,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.small:
         table = made_up(24)
-        model = Forecaster(epochs=2, progress=False).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
+        model = Forecaster(epochs=1, progress=False).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
         table = table[table["patient"] < "P004"]
     else:
         known, table = real(options.patients)
