@@ -83,7 +83,7 @@ def stepwise(made: KalmanLayer, y: Tensor, y_var: Tensor, times: Tensor) -> None
 
 
 def against_reference(quick: bool) -> None:
-    rows = []
+    rows, paired = [], []
     for shape, (batch, time, hidden, basis, bandwidth) in SHAPES.items():
         if quick:
             time = min(time, 20)
@@ -103,6 +103,8 @@ def against_reference(quick: bool) -> None:
             ratio = f"{reference_time / fast_time:.0f}×"
             rows.append([shape, kind, norms(made, delta), *cells, ratio, 1e3 * gru_time, f"{fast_time / gru_time:.2f}"])
             print(f"{shape} {kind}: {ratio}", flush=True)
+            if kind == "CRU":
+                paired.append([shape, *paired_row(batch, time, hidden, reference_time, gru_time)])
     columns = ["shape", "layer", "‖AΔ‖ mean / max", "reference, float64 (ms)", "PyTorch, float32 (ms)"]
     columns += [
         "compiled, float64 (ms)",
@@ -112,6 +114,20 @@ def against_reference(quick: bool) -> None:
         "compiled / GRU",
     ]
     report("layers", "Layers: forward + backward, one thread, CPU time", columns, rows)
+    columns = ["shape", "pairs", "float64 (ms)", "float32 (ms)", "on a grid of 10 gaps (ms)", "CRU reference / paired"]
+    columns += ["GRU 75 (ms)", "paired / GRU"]
+    report("layers-paired", "Paired CRU: forward + backward, one thread, CPU time", columns, paired)
+
+
+def paired_row(batch: int, time: int, hidden: int, reference: float, gru: float) -> list[object]:
+    """One paired layer beside the literal CRU and the GRU of the same run; equal gaps share work, hence a grid."""
+    found = []
+    for dtype, grid in ((torch.float64, False), (torch.float32, False), (torch.float32, True)):
+        made, (y, y_var, times) = cru.PairedCRU(1, hidden, dtype=dtype), latent(batch, time, hidden // 2, dtype)
+        inputs = (y, y_var, (4 * times).round() / 4 if grid else times)
+        found.append(best(lambda made=made, inputs=inputs: fast(made, *inputs)))
+    ratios = f"{reference / found[1]:.0f}×", 1e3 * gru, f"{found[1] / gru:.2f}"
+    return [hidden // 2, *(1e3 * seconds for seconds in found), *ratios]
 
 
 def scaling() -> None:
@@ -142,6 +158,26 @@ def scaling() -> None:
     report(
         "layers-size", "Time (ms) against state size M (batch 20, T 20)", ["layer", *map(str, sizes), "growth"], rows
     )
+
+
+def paired_scaling() -> None:
+    sweeps = {
+        "T (batch 10, M 20)": [(time, 10, time, 20) for time in (50, 200, 1000, 5000, 20000)],
+        "M (batch 20, T 20)": [(hidden, 20, 20, hidden) for hidden in (10, 50, 200, 500, 1000)],
+    }
+    for title, cases in sweeps.items():
+        times = {}
+        for size, batch, time, hidden in cases:
+            made, inputs = cru.PairedCRU(1, hidden), latent(batch, time, hidden // 2, torch.float32)
+            times[size] = best(lambda made=made, inputs=inputs: fast(made, *inputs), 5)
+        least, most = min(times), max(times)
+        growth = f"{times[most] / times[least]:.0f}× for {most // least}×"
+        report(
+            f"layers-paired-{title[0]}",
+            f"Paired CRU: time (ms) against {title}",
+            [*map(str, times), "growth"],
+            [[*(1e3 * seconds for seconds in times.values()), growth]],
+        )
 
 
 MEMORY = """
@@ -181,4 +217,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     against_reference("--quick" in sys.argv)
     scaling()
+    paired_scaling()
     memory()

@@ -34,7 +34,7 @@ def test_presets_hold_the_paper_s_settings(preset):
 
     dataset = read_preset(preset)["data"]["dataset"]
     for model in models_of(preset):
-        if model not in MODELS:
+        if model not in MODELS or model.startswith("paired"):  # which is not the paper's
             continue
         settings = settings_for(preset, model, seed=3)
         training, options = settings.training, settings.model.options

@@ -14,8 +14,11 @@ def gaussian_nll(
     mean: Float[Tensor, "batch time *target"],
     var: Float[Tensor, "batch time *target"],
     mask: Bool[Tensor, "batch time *mask"],
+    weight: Float[Tensor, "batch time *target"] | float = 1.0,
 ) -> Float[Tensor, "batch time"]:
     """-log N(targets | mean, var), summed over the target entries that ``mask`` counts; var is floored at 1e-6.
+
+    ``weight`` multiplies each entry.
 
     >>> ones = torch.ones(1, 1, 2)
     >>> gaussian_nll(ones, ones, ones, ones.bool())
@@ -23,7 +26,7 @@ def gaussian_nll(
     """
     var = var.clamp(min=VARIANCE_FLOOR)
     error = torch.where(mask, targets - mean, 0.0)
-    return _summed(0.5 * (_LOG_2_PI + var.log() + error.square() / var), mask)
+    return _summed(0.5 * weight * (_LOG_2_PI + var.log() + error.square() / var), mask)
 
 
 def bernoulli_nll(

@@ -54,10 +54,10 @@ def phi1_complex(
     x: Float[Tensor, "*any"], y: Float[Tensor, "*any"]
 ) -> tuple[Float[Tensor, "*any"], Float[Tensor, "*any"]]:
     """Real and imaginary part of (e^w - 1) / w, w = x + iy, x <= 0; one at zero, by a series near it."""
-    near = x * x + y * y < 0.25
+    near = x * x + y * y < 0.01
     a, b = torch.where(near, x, 0.0), torch.where(near, y, 0.0)
     real, imaginary = torch.ones_like(x), torch.zeros_like(x)
-    for k in range(14, 1, -1):  # 1 + w/2 (1 + w/3 (1 + …))
+    for k in range(5 if x.dtype == torch.float32 else 10, 1, -1):  # 1 + w/2 (1 + w/3 (1 + …))
         real, imaginary = 1 + (a * real - b * imaginary) / k, (a * imaginary + b * real) / k
     a, b = torch.where(near, -1.0, x), torch.where(near, 0.0, y)
     up, across = torch.expm1(a) * torch.cos(b) - 2 * torch.sin(b / 2) ** 2, torch.exp(a) * torch.sin(b)

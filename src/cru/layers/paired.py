@@ -8,14 +8,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru import native
-from cru.functional import Belief, gaps, positive
+from cru.functional import MAX_VARIANCE, MIN_VARIANCE, Belief, gaps, positive
 from cru.functional.paired import Hop, filter_paired, hop, predict_paired
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.layers.checks import as_mask, check_series, observed_values, require
 from cru.layers.filter import KalmanLayer
 
-SLOWEST, FASTEST = 1e-3, 1.0  # decay rates at the start: from the whole of a series to one gap
-HIGHEST = math.pi / 2  # frequency at the start, in radians per unit of time
+SLOWEST, FASTEST = 0.1, 50.0  # decay rates at the start, per span: from nearly undamped to one of a hundred readings
+HARMONICS = 50  # and the fastest rotation, in turns per span: two of a hundred readings for each
 
 
 class PairedCRU(KalmanLayer):
@@ -32,21 +32,63 @@ class PairedCRU(KalmanLayer):
 
     Args:
         input_size, hidden_size, time_scale, noise_map, variance_map: as for `CRU`; there are hidden_size / 2 pairs.
+        span: how long a series lasts, about, in units of ``times`` × ``time_scale``. At the start the rotations are a
+            Fourier series of it, and the decay rates reach from a tenth of 1 / span to fifty times it.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, span: float = 100.0, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
+        require(0 < span < math.inf, f"`span` must be positive, got {span}.")
+        self.span = span
         self.decay_map = positive("softplus")
-        rates = torch.logspace(math.log10(SLOWEST), math.log10(FASTEST), self.obs_size)
-        self.raw_decay = nn.Parameter(self.decay_map.inverse(rates).to(self.raw_noise))
+        pairs = self.obs_size
+        rates = torch.logspace(math.log10(SLOWEST), math.log10(FASTEST), pairs, dtype=torch.float64) / span
+        turns = torch.cat([torch.zeros(1), torch.logspace(0, math.log10(HARMONICS), max(pairs - 1, 0)).round()])
         # frequencies in another order than the rates, so that each rate meets slow and fast rotations
-        order = torch.arange(self.obs_size) * _coprime(self.obs_size) % self.obs_size
-        self.frequency = nn.Parameter(torch.linspace(0, HIGHEST, self.obs_size)[order].to(self.raw_noise))
+        order = torch.arange(pairs) * _coprime(pairs) % pairs
+        self.raw_decay, self.frequency = (nn.Parameter(torch.empty_like(self.raw_noise[:pairs])) for _ in range(2))
+        self.initial_mean = nn.Parameter(torch.zeros_like(self.raw_noise))
+        self.begin(rates, 2 * math.pi / span * turns[:pairs][order])
+
+    @torch.no_grad()
+    def begin(self, decay: Float[Tensor, " obs"], frequency: Float[Tensor, " obs"]) -> None:
+        """Set γ and ω, and the noise with which each pair, left alone, has a variance of 1: q = 2γ."""
+        self.raw_decay.copy_(self.decay_map.inverse(decay))
+        self.frequency.copy_(frequency)
+        self.raw_noise.copy_(self.noise_map.inverse(2 * decay).repeat(2))
 
     @property
     def decay(self) -> Float[Tensor, " obs"]:
         """γ of each pair."""
         return self.decay_map.forward(self.raw_decay)
+
+    def initial(self, batch: int) -> Belief:
+        """As for `CRU`, but the mean is trained too: pairs that hardly decay then know a season from the start."""
+        return super().initial(batch)._replace(mean=self.initial_mean.expand(batch, -1))
+
+    def believe(
+        self,
+        y: Float[Tensor, "batch time obs"],
+        y_var: Float[Tensor, "batch time obs"],
+        times: Float[Tensor, "batch time"],
+        observed: Bool[Tensor, "batch time obs"],
+        *,
+        shift: Float[Tensor, "batch time state"] | None = None,
+        state: Belief | None = None,
+        smooth: bool = False,
+    ) -> Belief:
+        """What a block of a stack reads: the posteriors of `filter`, or the beliefs of `smooth`.
+
+        ``shift`` moves γ (before its positive map) and ω (in turns per span) of the hop that leads to each time. It may
+        depend on earlier inputs, never on a posterior of this layer: so the recursion stays linear.
+        """
+        start = self.initial(len(y)) if state is None else state
+        hops = self._hops(gaps(times, start.time, self.time_scale, self.dtype), shift)
+        prior, posterior = self._through(start, y, y_var.clamp(MIN_VARIANCE, MAX_VARIANCE), observed, hops)
+        if smooth:
+            backwards = native.smooth_paired if native.paired_available(y) else smooth_paired
+            posterior = backwards(prior, posterior, hops)
+        return posterior._replace(time=times)
 
     def smooth(
         self, y: Tensor, y_var: Tensor, times: Tensor, mask: Tensor | None = None, at: Tensor | None = None
@@ -62,7 +104,7 @@ class PairedCRU(KalmanLayer):
         y_var = torch.where(observed, y_var.to(self.dtype), 1.0)
         times = times.expand(y.shape[:2])
         if at is None:
-            return self._smoothed(y, y_var, times, observed)
+            return self.believe(y, y_var, times, observed, smooth=True)
         at = at.expand(len(y), -1)
         require(
             bool((at >= times[:, :1]).all()),
@@ -76,19 +118,23 @@ class PairedCRU(KalmanLayer):
             return torch.cat([seen, asked], 1).gather(1, order[..., None].expand(-1, -1, self.obs_size))
 
         known = placed(observed, torch.zeros_like(blank, dtype=torch.bool))
-        belief = self._smoothed(placed(y, blank), placed(y_var, blank + 1), every.gather(1, order), known)
+        belief = self.believe(placed(y, blank), placed(y_var, blank + 1), every.gather(1, order), known, smooth=True)
         where = order.argsort(dim=1)[:, times.shape[1] :]
         rows = torch.arange(len(y), device=y.device)[:, None]
         return Belief(*(field[rows, where] for field in belief[:4]))._replace(time=at)
 
-    def _smoothed(self, y: Tensor, y_var: Tensor, times: Tensor, observed: Tensor) -> Belief:
-        prior, posterior = self._filtered(y, y_var, times, observed, None)
-        delta = gaps(times, None, self.time_scale, self.dtype)
-        return smooth_paired(prior, posterior, self._hops(delta))
-
-    def _hops(self, delta: Float[Tensor, "batch time"]) -> Hop:
+    def _hops(self, delta: Float[Tensor, "batch time"], shift: Tensor | None = None) -> Hop:
+        """Readings on a grid share their gaps, and what shares a gap shares its hop: each is computed once."""
         upper, lower = self.noise.chunk(2)
-        return hop(self.decay, self.frequency, upper, lower, delta[..., None])
+        if shift is not None:
+            slower, faster = shift.chunk(2, -1)
+            decay = self.decay_map.forward(self.raw_decay + slower)
+            return hop(decay, self.frequency + 2 * math.pi / self.span * faster, upper, lower, delta[..., None])
+        if torch.compiler.is_compiling() or delta.requires_grad:
+            return hop(self.decay, self.frequency, upper, lower, delta[..., None])
+        distinct, where = torch.unique(delta, return_inverse=True)
+        each = hop(self.decay, self.frequency, upper, lower, distinct[:, None])
+        return Hop(*(field.index_select(0, where.flatten()).view(*delta.shape, -1) for field in each))
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         return predict_paired(state, Hop(*(field[:, 0] for field in self._hops(delta[:, None]))))
@@ -101,8 +147,10 @@ class PairedCRU(KalmanLayer):
         observed: Bool[Tensor, "batch time obs"],
         delta: Float[Tensor, "batch time"],
     ) -> tuple[Belief, Belief]:
+        return self._through(start, y, y_var, observed, self._hops(delta))
+
+    def _through(self, start: Belief, y: Tensor, y_var: Tensor, observed: Tensor, hops: Hop) -> tuple[Belief, Belief]:
         """Compiled on the CPU; elsewhere parallel in time, which needs no loop over the steps."""
-        hops = self._hops(delta)
         if native.paired_available(y):
             return native.filter_paired(start, y, y_var, observed, hops)
         if torch.compiler.is_exporting():

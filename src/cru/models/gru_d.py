@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import nn
 
 from cru.layers.gru_d import GRUD
 from cru.layers.ode_rnn import GRUUpdate
 from cru.models.base import Batch, Prediction, Spec
 from cru.models.parts import BaselineConfig, BaselineModel, state_output, unit_times
+from cru.models.statistics import feature_moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,7 @@ class GRUDModel(BaselineModel):
         """The mean of each feature over all that is observed; 0 for one that never is."""
         if not isinstance(self.encoder, nn.Flatten):
             return
-        total = torch.zeros(self.latent_size, dtype=torch.float64)
-        count = torch.zeros(self.latent_size, dtype=torch.float64)
-        for batch in batches:
-            mask = batch.mask.expand_as(batch.values).flatten(2)
-            total += torch.where(mask, batch.values.flatten(2), 0.0).sum((0, 1), dtype=torch.float64).cpu()
-            count += mask.sum((0, 1)).cpu()
-        self.layer.mean.copy_(total / count.clamp(min=1))
+        self.layer.mean.copy_(feature_moments(batches)[0])
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
         """One step for each time point, then decode every state."""

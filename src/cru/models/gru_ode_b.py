@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.functional.likelihood import mean_over_times
-from cru.layers.checks import require
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
 from cru.layers.ode import ODE, OPEN_SOLVERS, settling, steady
@@ -35,8 +34,8 @@ class GRUODEBConfig(SolverConfig):
         super().__post_init__()
         self.check_counts("obs_units", "prep_units")
         self.check_positive("longest", "noise")
-        self.check_not_negative("dropout", "mixing")
-        require(self.dropout < 1, f"`dropout` must be below 1, got {self.dropout}.")
+        self.check_not_negative("mixing")
+        self.check_shares("dropout")
 
 
 class GRUODEBModel(BaselineModel):

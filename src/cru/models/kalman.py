@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from cru.functional import FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
@@ -59,19 +61,24 @@ class KalmanModel(Model):
         state = default_state_size(spec) if config.hidden_size is None else config.hidden_size
         own_map = default_variance_map(spec)
         self.encoder = make_encoder(spec) if config.encoder is None else config.encoder
-        self.layer = self.make_layer(
-            features_of(self.encoder, spec.input_shape),
-            state,
-            num_basis=config.num_basis,
-            time_scale=spec.time_scale,
-            noise_map=config.noise_map,
-            variance_map=own_map if config.observation_map is None else config.observation_map,
-        )
+        self.layer = self.new_layer(state)
         self.output = Output(
             spec,
             make_decoder(spec, state) if config.decoder is None else config.decoder,
             make_variance_decoder(spec, 3 * state // 2) if config.variance_decoder is None else config.variance_decoder,
             own_map if config.variance_map is None else config.variance_map,
+        )
+
+    def new_layer(self, hidden_size: int) -> KalmanLayer:
+        """A filter on the features of the encoder, as the config has it."""
+        config, own_map = self.config, default_variance_map(self.spec)
+        return self.make_layer(
+            features_of(self.encoder, self.spec.input_shape),
+            hidden_size,
+            num_basis=config.num_basis,
+            time_scale=self.spec.time_scale,
+            noise_map=config.noise_map,
+            variance_map=own_map if config.observation_map is None else config.observation_map,
         )
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
@@ -80,14 +87,17 @@ class KalmanModel(Model):
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
         """Filter, then decode every posterior."""
-        observed = batch.observed
-        features = encode_observed(self.encoder, self.inputs(batch), observed)
-        y, y_var = self.layer.observe(features)  # eq. 2
-        result = self.layer.filter(y, y_var, batch.times, observed)
+        features = encode_observed(self.encoder, self.inputs(batch), batch.observed)
+        result = self.filter(features, batch)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
         mean, var = self.output(posterior.mean, spread, valid=batch.valid)
         return Prediction(mean, var, result._asdict() if intermediates else {})
+
+    def filter(self, features: Float[Tensor, "batch time features"], batch: Batch) -> FilterResult:
+        """The beliefs that are decoded."""
+        y, y_var = self.layer.observe(features)  # eq. 2
+        return self.layer.filter(y, y_var, batch.times, batch.observed)
 
 
 class CRUModel(KalmanModel):

@@ -27,6 +27,10 @@ class Config:
         """Numbers of at least 0."""
         self._check(names, lambda value: 0 <= value < math.inf, "a number of at least 0")
 
+    def check_shares(self, *names: str) -> None:
+        """Numbers of at least 0 and below 1."""
+        self._check(names, lambda value: 0 <= value < 1, "at least 0 and below 1")
+
     def _check(self, names: tuple[str, ...], rule: Callable[[float], bool], words: str) -> None:
         for name in names:
             value = getattr(self, name)

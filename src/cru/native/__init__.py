@@ -3,5 +3,6 @@
 from cru.native.build import compiler
 from cru.native.ops import available, filter_sequence
 from cru.native.paired import filter_paired, paired_available
+from cru.native.smooth import smooth_paired
 
-__all__ = ["available", "compiler", "filter_paired", "filter_sequence", "paired_available"]
+__all__ = ["available", "compiler", "filter_paired", "filter_sequence", "paired_available", "smooth_paired"]

@@ -22,7 +22,7 @@ from cru.functional.belief import bounds
 from cru.functional.expm import MAX_DOUBLINGS
 from cru.functional.update import MIN_VARIANCE
 
-_HEADERS = ("expm.h", "eigen.h", "matrix.h")
+_HEADERS = ("expm.h", "eigen.h", "matrix.h", "pair.h", "smooth.h")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 _REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
 MAX_OBS = 128
@@ -49,7 +49,7 @@ def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
 
 
 def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The paired filter for a floating type, or None where there can be none."""
+    """The paired filter and smoother for a floating type, or None where there can be none."""
     return _load("paired", _REAL[dtype][0], 1) if dtype in _REAL else None
 
 
@@ -66,10 +66,11 @@ def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
         return None
     arrays = ctypes.POINTER(ctypes.c_void_p)
     sizes, index = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64
-    forward, backward = native.cru_filter, native.cru_filter_backward
-    forward.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
-    backward.argtypes = [ctypes.c_int, sizes, arrays, arrays, arrays, index, index]
-    forward.restype = backward.restype = None
+    for name in ("cru_filter", "cru_smooth") if source == "paired" else ("cru_filter",):
+        forward, backward = getattr(native, name), getattr(native, f"{name}_backward")
+        forward.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
+        backward.argtypes = [ctypes.c_int, sizes, arrays, arrays, arrays, index, index]
+        forward.restype = backward.restype = None
     return native
 
 

@@ -56,7 +56,7 @@ def _paired(
 ) -> Eight:
     inputs = [y, y_var, mask, cos, sin, noise_upper, noise_lower, noise_side, mean, upper, lower, side]
     outputs = beliefs_like(y, mean)
-    call, sizes = _native(y).cru_filter, _sizes(y)
+    call, sizes = native_paired(y).cru_filter, sizes_of(y)
     given, results = pointers(inputs), pointers(outputs)
     threaded(y.shape[0], lambda first, last: call(0, sizes, given, results, first, last))
     return cast(Eight, tuple(outputs))
@@ -71,7 +71,7 @@ def _(y: Tensor, y_var: Tensor, mask: Tensor, *rest: Tensor) -> Eight:
 def _paired_backward(inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
     y = inputs[0]
     grads = _gradients(inputs)
-    call, sizes = _native(y).cru_filter_backward, _sizes(y)
+    call, sizes = native_paired(y).cru_filter_backward, sizes_of(y)
     given, kept, results = pointers(inputs), pointers(saved), pointers(grads)
     threaded(y.shape[0], lambda first, last: call(0, sizes, given, kept, results, first, last))
     return cast(Eleven, tuple(grads))
@@ -101,9 +101,11 @@ def _gradients(inputs: list[Tensor]) -> list[Tensor]:
     return [torch.empty_like(tensor) for i, tensor in enumerate(inputs) if i != 2]
 
 
-def _native(y: Tensor) -> ctypes.CDLL:
+def native_paired(y: Tensor) -> ctypes.CDLL:
+    """The library for the type of ``y``."""
     return cast(ctypes.CDLL, paired_library(y.dtype))
 
 
-def _sizes(y: Tensor) -> "ctypes.Array[ctypes.c_int64]":
+def sizes_of(y: Tensor) -> "ctypes.Array[ctypes.c_int64]":
+    """Batch, time and pairs of ``y``, as a C array."""
     return (ctypes.c_int64 * 3)(*y.shape)

@@ -1,0 +1,26 @@
+"""Two independent beliefs about one state, made one: the product of their densities."""
+
+import torch
+
+from cru.functional.belief import Belief, hold
+from cru.functional.scan import Matrix2
+
+SMALLEST = 1e-12  # of all variances together
+
+
+def combine(a: Belief, b: Belief) -> Belief:
+    """Σ = (Σ_a⁻¹ + Σ_b⁻¹)⁻¹ = Σ_a S⁻¹ Σ_b and μ = μ_a + Σ_a S⁻¹ (μ_b - μ_a), S = Σ_a + Σ_b, each pair by itself.
+
+    >>> one = torch.ones(1, 1)
+    >>> both = combine(Belief(torch.zeros(1, 2), one, one, 0 * one), Belief(torch.ones(1, 2), one, one, 0 * one))
+    >>> both.mean, both.upper
+    (tensor([[0.5000, 0.5000]]), tensor([[0.5000]]))
+    """
+    A, B = (Matrix2(x.upper, x.side, x.side, x.lower) for x in (a, b))
+    unit = (A.a + A.d + B.a + B.d).clamp_min(SMALLEST)
+    part, total = (Matrix2(*(entry / unit for entry in matrix)) for matrix in (A, A.plus(B)))
+    least = torch.finfo(unit.dtype).eps  # S is singular where both are certain of the same
+    weight = part @ total._replace(a=total.a + least, d=total.d + least).inverse()
+    cov = weight @ B
+    u, low = weight.times(*(y - x for x, y in zip(a.mean.chunk(2, -1), b.mean.chunk(2, -1), strict=True)))
+    return hold(Belief(a.mean + torch.cat([u, low], -1), cov.a, cov.d, (cov.b + cov.c) / 2, a.time))

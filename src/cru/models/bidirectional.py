@@ -1,0 +1,48 @@
+"""CRU and f-CRU that look both ways: a second filter from the right, combined with the first by precision.
+
+Their covariance is approximate, so there is no exact smoother; the paired CRU has one.
+"""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cru.functional import Belief, FilterResult
+from cru.functional.combine import combine
+from cru.layers.ragged import reversed_series
+from cru.models.base import Batch, Spec
+from cru.models.kalman import CRUModel, FastCRUModel, KalmanConfig, KalmanModel
+
+
+class Bidirectional(KalmanModel):
+    """At each time: what the left says with the reading there, and what the right says of that time without it."""
+
+    causal: ClassVar[bool] = False
+
+    def __init__(self, spec: Spec, config: KalmanConfig) -> None:
+        super().__init__(spec, config)
+        self.right = self.new_layer(self.layer.hidden_size)
+
+    def filter(self, features: Float[Tensor, "batch time features"], batch: Batch) -> FilterResult:
+        """As from the left alone, but with posteriors given the whole series."""
+        left, observed = super().filter(features, batch), batch.observed
+        steps = torch.arange(observed.shape[1], device=observed.device)
+        last = torch.where(observed, steps, 0).amax(1)  # the right begins with the last reading
+        before = steps < last[:, None]
+        seen = reversed_series(observed, last) & (steps <= last[:, None])
+        times = batch.times.gather(1, last[:, None]) - reversed_series(batch.times, last)
+        prior = self.right.filter(*self.right.observe(reversed_series(features, last)), times, seen).prior
+        right = Belief(*(reversed_series(field, last) for field in prior[:4]))
+        both = combine(left.posterior, right)
+        chosen = (torch.where(before[..., None], b, a) for b, a in zip(both[:4], left.posterior[:4], strict=True))
+        return left._replace(posterior=Belief(*chosen)._replace(time=left.posterior.time))
+
+
+class BidirectionalCRUModel(Bidirectional, CRUModel):
+    """Two CRUs."""
+
+
+class BidirectionalFastCRUModel(Bidirectional, FastCRUModel):
+    """Two f-CRUs."""

@@ -1,0 +1,181 @@
+"""The paired CRU in depth: an encoder, a stack of paired filters with gated units between them, a decoder."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cru.functional.likelihood import gaussian_nll, mean_over_times
+from cru.layers.encoders import encode_observed, features_of
+from cru.layers.paired_block import FeatureBank, Mix, PairedBlock
+from cru.models.base import Batch, Model, Prediction, Spec
+from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
+from cru.models.options import Config
+from cru.models.output import Output
+from cru.models.statistics import feature_moments
+
+LEAST_VARIANCE = 0.01  # of a feature's own: what is 0 on most days would otherwise be foretold with certainty
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedConfig(Config):
+    """Sizes of the stack."""
+
+    layers: int = 2
+    pairs: int = 32  # of each layer
+    width: int = 64  # of the stream between the layers
+    copies: int = 2  # pairs that watch each feature by itself; pictures have none
+    modulated: bool = False  # what was read last moves decay and frequency of each pair
+    dropout: float = 0.0
+    jitter: float = 0.0  # in training each series has its features multiplied by exp(jitter · normal)
+    beta: float = 0.5  # of the loss: 0 is the likelihood, 1 trains the mean as the squared error does
+    encoder: nn.Module | None = field(default=None, repr=False)  # (n, *picture) or (n, [features, mask]) -> (n, any)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("layers", "pairs", "width", "copies")
+        self.check_shares("dropout")
+        self.check_not_negative("beta", "jitter")
+
+
+class PairedModel(Model):
+    """Each layer filters what the one below made of the readings, exactly, and mixes the channels afterwards.
+
+    Vectors are standardised by the training set, and each feature has pairs of its own (`FeatureBank`), whose means are
+    added to the output: at the start the model says what these say.
+    """
+
+    Config: ClassVar[type] = PairedConfig
+    smooth: ClassVar[bool] = False
+    config: PairedConfig
+
+    def __init__(self, spec: Spec, config: PairedConfig) -> None:
+        super().__init__(spec, config)
+        span = (spec.time_end - spec.time_start) * spec.time_scale or 1.0
+        options: dict[str, Any] = {"span": span, "time_scale": spec.time_scale, "smooth": self.smooth}
+        self.stem: PictureStem | FeatureStem
+        self.stem = PictureStem(spec, config) if spec.is_image else FeatureStem(spec, config, **options)
+        self.blocks = nn.ModuleList(
+            PairedBlock(config.width, config.pairs, dropout=config.dropout, modulated=config.modulated, **options)
+            for _ in range(config.layers)
+        )
+        if spec.is_image:
+            mean, variance = make_decoder(spec, config.width), make_variance_decoder(spec, config.width)
+        else:
+            mean, variance = (_head(config.width, spec.target_size) for _ in range(2))
+        self.output = Output(spec, mean, variance, default_variance_map(spec) if spec.is_image else "softplus")
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """Mean and standard deviation of each feature."""
+        self.stem.prepare(batches)
+
+    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+        """Through the stack, then decode at every time."""
+        return self._predict(self.inputs(batch), batch, intermediates)
+
+    def _predict(self, values: Tensor, batch: Batch, intermediates: bool = False) -> Prediction:
+        x, echo = self.stem(values, batch)
+        for block in self.blocks:
+            x = block(x, batch.times, batch.observed)
+        mean, var = self.output(x, valid=batch.valid)
+        if isinstance(self.stem, FeatureStem) and echo is not None and var is not None:
+            mean, var = self.stem.restored(echo + mean, var)
+        return Prediction(mean, var, {"stream": x} if intermediates else {})
+
+    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+        """The likelihood of what was not shown, where anything was not: repeating a reading is easy, and a variance
+        near 0 there would outweigh all else.
+
+        Each term is weighted with its own variance to the power of ``beta``, through which no gradient flows (Seitzer
+        et al. 2022): what is uncertain so keeps a say in the training of the mean.
+        """
+        if self.spec.likelihood == "bernoulli":
+            return super().loss(batch, progress=progress)
+        values, targets, counted, unit = self.inputs(batch), self.targets(batch), batch.target_mask, torch.ones(())
+        if isinstance(self.stem, FeatureStem) and self.spec.targets_are_inputs:
+            hidden = counted & ~batch.mask
+            counted, unit = hidden if bool(hidden.any()) else counted, self.stem.scale
+            if self.training and self.config.jitter:
+                factor = torch.exp(self.config.jitter * torch.randn_like(values[:, :1]))
+                values, targets = values * factor, targets * factor
+        mean, var = cast(tuple[Tensor, Tensor], self._predict(values, batch)[:2])
+        weight = (var.detach() / unit.square()) ** self.config.beta
+        return mean_over_times(gaussian_nll(targets, mean, var, counted, weight), counted)
+
+
+class PairedSmootherModel(PairedModel):
+    """The same with the exact smoother in every layer: each time knows the whole series."""
+
+    causal: ClassVar[bool] = False
+    smooth: ClassVar[bool] = True
+
+
+class PictureStem(nn.Module):
+    """The stream at the start: the encoder's features, nothing where there is no picture."""
+
+    def __init__(self, spec: Spec, config: PairedConfig) -> None:
+        super().__init__()
+        self.encoder = make_encoder(spec) if config.encoder is None else config.encoder
+        self.enter = nn.Linear(features_of(self.encoder, spec.input_shape), config.width)
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """Nothing."""
+
+    def forward(self, values: Tensor, batch: Batch) -> tuple[Float[Tensor, "batch time width"], None]:
+        """The stream; there is nothing to repeat."""
+        return encode_observed(nn.Sequential(self.encoder, self.enter), values, batch.observed), None
+
+
+class FeatureStem(nn.Module):
+    """The stream at the start: what is read, and what the features' own pairs make of it; and their means."""
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, spec: Spec, config: PairedConfig, **options: Any) -> None:
+        super().__init__()
+        count = spec.input_size
+        self.register_buffer("centre", torch.zeros(count))
+        self.register_buffer("scale", torch.ones(count))
+        self.encoder = _mlp(2 * count, config.width) if config.encoder is None else config.encoder
+        self.enter = nn.Linear(features_of(self.encoder, (2 * count,)), config.width)
+        self.bank = FeatureBank(count, config.copies, **options)
+        self.mix = Mix(config.copies * count, config.width, config.dropout)
+        weights = torch.full((config.copies, count), 1 / config.copies)
+        self.weights = nn.Parameter(weights) if spec.targets_are_inputs else None
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """Mean and standard deviation of each feature."""
+        mean, std = feature_moments(batches)
+        self.centre.copy_(mean)
+        self.scale.copy_(std)
+
+    def restored(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """From standardised features to the data's own units."""
+        return self.centre + self.scale * mean, self.scale.square() * (var + LEAST_VARIANCE)
+
+    def forward(
+        self, values: Float[Tensor, "batch time feature"], batch: Batch
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time feature"] | None]:
+        """The stream, and a weighted mean of each feature's pairs where the features are to be predicted."""
+        mask = batch.mask
+        standard = torch.where(mask, (values - self.centre) / self.scale, 0.0)
+        belief = self.bank(standard, mask, batch.times)
+        given = torch.cat([standard, mask.to(standard)], -1)
+        read = encode_observed(nn.Sequential(self.encoder, self.enter), given, batch.observed)
+        stream = read + self.mix(belief)
+        if self.weights is None:
+            return stream, None
+        uppers = belief.mean.chunk(2, -1)[0].unflatten(-1, (self.bank.copies, -1))
+        return stream, (self.weights * uppers).sum(-2)
+
+
+def _mlp(size: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(size, hidden), nn.GELU())
+
+
+def _head(width: int, output: int) -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(width), *_mlp(width, width), nn.Linear(width, output))
