@@ -169,6 +169,10 @@ def test_other_arguments(table, repeater):
     refused(lambda: repeater.sample(2), "`at` or `horizon`")
     refused(lambda: Forecaster("crue", progress=False).fit(table, id="station", time="date"), "did you mean 'cru'?")
     refused(lambda: fit(table, time="when"), "'when'")
+    refused(lambda: Forecaster("cru").set_params(epochs=0).fit(table, id="station", time="date"), "epochs` must be")
+    refused(
+        lambda: Forecaster("cru").set_params(minutes="x").fit(table, id="station", time="date"), "`minutes` must be"
+    )
     refused(lambda: fit(table.head(0)), "at least one row")
     refused(lambda: fit(table.assign(date=pd.NaT)), "at least one row with a time")
     refused(lambda: fit(table.assign(name="x")), "'name'")

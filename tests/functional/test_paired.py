@@ -13,15 +13,13 @@ from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.functional.scan import associative_scan
 from tests.helpers import difference, loss_of, random_belief
 
-FILTERS = [
-    filter_paired,
-    filter_paired_scan,
-    pytest.param(native.filter_paired, marks=pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")),
-]
+COMPILED = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+FILTERS = [filter_paired, filter_paired_scan, pytest.param(native.filter_paired, marks=COMPILED)]
+SMOOTHERS = [smooth_paired, pytest.param(native.smooth_paired, marks=COMPILED)]
 
 
 class Problem:
-    """Random pairs, readings with some missing, equal times among them."""
+    """Random pairs, readings with some missing, short gaps and long, equal times among them and at the end."""
 
     def __init__(self, batch: int = 2, time: int = 7, obs: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64):
         generator = torch.Generator().manual_seed(seed)
@@ -32,12 +30,15 @@ class Problem:
         self.start = Belief(*(field.to(dtype) for field in random_belief(batch, obs, generator)[:4]))
         self.y, self.y_var = (4 * draw(batch, time, obs) - 2).to(dtype), (0.1 + draw(batch, time, obs)).to(dtype)
         self.mask = draw(batch, time, obs) < 0.7
-        self.delta = 2 * draw(batch, time)
-        self.delta[:, 3] = 0
+        self.delta = 3 * draw(batch, time) ** 3
+        self.delta[:, 3] = self.delta[0, -2:] = 0
         self.decay, self.frequency = draw(obs), 3 * draw(obs) - 1
         self.noise_upper, self.noise_lower = draw(obs), draw(obs)
         parameters = (self.decay, self.frequency, self.noise_upper, self.noise_lower, self.delta[..., None])
         self.hops = Hop(*(field.to(dtype) for field in hop(*parameters)))
+
+    def filtered(self) -> tuple[Belief, Belief]:
+        return filter_paired(self.start, self.y, self.y_var, self.mask, self.hops)
 
     def joint(self, b: int, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Mean (2T,) and covariance (2T, 2T) of one pair at all times, by SciPy."""
@@ -90,10 +91,10 @@ def test_the_filter_is_exact(run) -> None:
             assert abs(float(likelihood) - problem.conditioned(b, d, 6)[2]) < 1e-9
 
 
-def test_the_smoother_is_exact() -> None:
+@pytest.mark.parametrize("run", SMOOTHERS)
+def test_the_smoother_is_exact(run) -> None:
     problem = Problem()
-    prior, posterior = filter_paired(problem.start, problem.y, problem.y_var, problem.mask, problem.hops)
-    smoothed = smooth_paired(prior, posterior, problem.hops)
+    smoothed = run(*problem.filtered(), problem.hops)
     for b in range(2):
         for d in range(3):
             mean, cov, _ = problem.conditioned(b, d, 6)
@@ -121,6 +122,57 @@ def test_scan_and_compiled_agree_with_the_loop(run, time: int, dtype: torch.dtyp
     (expected, expected_grads), (found, grads) = outputs(filter_paired), outputs(run)
     assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < tolerance
     assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < tolerance
+
+
+def smoothed_and_gradients(
+    run, prior: Belief, posterior: Belief, hops: Hop
+) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:
+    leaves = [field.clone().requires_grad_() for field in (*prior[:4], *posterior[:4], hops.cos, hops.sin)]
+    smoothed = run(Belief(*leaves[:4]), Belief(*leaves[4:8]), Hop(*leaves[8:], *hops[2:]))
+    loss = loss_of(smoothed, Belief(*(field.sin() for field in smoothed[:4])))
+    return list(smoothed[:4]), torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+
+
+@COMPILED
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("time", [1, 2, 5, 33, 400])
+def test_the_compiled_smoother_agrees_with_the_scan(time: int, dtype: torch.dtype, tolerance: float) -> None:
+    problem = Problem(time=max(time, 4), obs=11, seed=time, dtype=dtype)
+    prior, posterior = (Belief(*(field[:, -time:] for field in part[:4])) for part in problem.filtered())
+    hops = Hop(*(field[:, -time:] for field in problem.hops))
+    expected, expected_grads = smoothed_and_gradients(smooth_paired, prior, posterior, hops)
+    found, grads = smoothed_and_gradients(native.smooth_paired, prior, posterior, hops)
+    assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < tolerance
+    assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < tolerance
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("run", SMOOTHERS)
+def test_nothing_is_learnt_about_a_state_that_is_known(run, dtype: torch.dtype) -> None:
+    problem = Problem(dtype=dtype)
+    none = torch.zeros_like(problem.y)
+    prior, posterior = (part._replace(upper=none, lower=none, side=none) for part in problem.filtered())
+    found, grads = smoothed_and_gradients(run, prior, posterior, problem.hops)
+    moves = problem.delta[:, 1:] > 0
+    assert torch.equal(found[0][:, :-1][moves], posterior.mean[:, :-1][moves])
+    assert all(torch.isfinite(tensor).all() for tensor in (*found, *grads))
+
+
+@pytest.mark.parametrize("run", SMOOTHERS)
+def test_no_gradient_where_a_bound_holds_the_smoothed_belief(run) -> None:
+    fields = [[[[2e18, 3.0, 1.0, 1.0]]], [[[2e15, 1.0]]], [[[1.0, -0.5]]], [[[0.5, 0.7]]]]
+    leaves = [torch.tensor(field, requires_grad=True) for field in fields]
+    posterior = Belief(*leaves)
+    one = torch.ones(1, 1, 2)
+    smoothed = run(posterior, posterior, Hop(one, 0 * one, one, one, 0 * one))
+    assert smoothed.mean.tolist() == [[[float(torch.tensor(1e18)), 3.0, 1.0, 1.0]]]
+    assert smoothed.upper.tolist() == [[[float(torch.tensor(1e15)), 1.0]]]
+    assert smoothed.lower.tolist() == [[[1.0, 0.0]]]
+    assert smoothed.side.tolist() == [[[0.5, 0.0]]]
+    mean, upper, lower, side = torch.autograd.grad(sum(field.sum() for field in smoothed[:4]), leaves)
+    assert mean.tolist() == [[[0.0, 1.0, 1.0, 1.0]]]
+    assert upper.tolist() == [[[0.0, 1.0]]]
+    assert lower.tolist() == side.tolist() == [[[1.0, 0.0]]]
 
 
 def test_the_noise_integral_is_stable_towards_zero() -> None:

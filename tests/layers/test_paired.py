@@ -1,8 +1,12 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cru
+from cru import native
 from tests.helpers import difference
+from tests.layers.test_layers import assert_valid, build
 
 
 def setting() -> tuple[cru.PairedCRU, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -39,6 +43,52 @@ def test_the_smoother_trains() -> None:
     layer.smooth(y, y_var, times).mean.square().sum().backward()
     for name in ("raw_decay", "frequency", "raw_noise", "raw_initial_variance"):
         assert torch.isfinite(getattr(layer, name).grad).all()
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+def test_the_compiled_smoother_and_the_one_in_pytorch_agree(monkeypatch) -> None:
+    layer, y, y_var, times = setting()
+    used = []
+
+    def smoothed() -> tuple[cru.Belief, tuple[torch.Tensor, ...]]:
+        belief = layer.smooth(y, y_var, times)
+        used.append(belief.mean.grad_fn)
+        loss = sum(field.square().sum() for field in belief[:4])
+        return belief, torch.autograd.grad(loss, (layer.raw_decay, layer.frequency, layer.raw_noise))
+
+    fast, grads = smoothed()
+    monkeypatch.setattr("cru.native.paired_available", lambda *_: False)
+    slow, expected = smoothed()
+    assert ["paired_smooth" in type(node).__name__ for node in used] == [True, False]
+    assert all(difference(a, b) < 1e-11 for a, b in zip(fast[:4], slow[:4], strict=True))
+    assert all(difference(a, b) < 1e-8 for a, b in zip(grads, expected, strict=True))
+    assert torch.equal(fast.time, times)
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0.0, 1e-40, 1e-12, 1e-6, 0.3, 1.0, 50.0, 1e6]), min_size=1, max_size=40),
+    variance=st.sampled_from([1e-12, 1e-6, 1.0, 1e12]),
+    kept=st.sampled_from([0.0, 0.5, 1.0]),
+    noise=st.sampled_from([-60.0, 0.0, 5.0]),
+    compiled=st.booleans(),
+)
+def test_the_smoother_never_gives_a_nan(
+    gaps: list[float], variance: float, kept: float, noise: float, compiled: bool
+) -> None:
+    layer = build("paired")
+    layer.raw_noise.data += noise
+    layer.raw_decay.data += noise
+    generator = torch.Generator().manual_seed(len(gaps))
+    y = torch.randn(2, len(gaps), 4, generator=generator).requires_grad_()
+    y_var = torch.full_like(y, variance).requires_grad_()
+    mask = torch.rand(y.shape, generator=generator) < kept
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr("cru.native.paired_available", lambda *_: False)
+        belief = layer.smooth(y, y_var, torch.tensor(gaps, dtype=torch.float64).cumsum(0), mask)
+    assert_valid(belief)
+    sum(field.sum() for field in belief[:4]).backward()
+    assert all(t.grad is None or torch.isfinite(t.grad).all() for t in (y, y_var, *layer.parameters()))
 
 
 def test_the_start_spreads_over_rates_and_turns_of_the_span() -> None:

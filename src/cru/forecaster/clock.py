@@ -126,7 +126,7 @@ class Clock:
             return moments.cast(pl.Date)
         return moments.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone) if self.zone else moments
 
-    def duration(self, length: Any, argument: str) -> float:
+    def duration(self, length: Any, argument: str = "duration") -> float:
         """A length of time: a number where times are numbers, else a text like "30D", "6h" or "1.5 min"."""
         number = isinstance(length, int | float | np.integer | np.floating) and not isinstance(length, bool)
         if self.kind == "number":

@@ -16,7 +16,7 @@ from cru.forecaster.manners import Estimator
 from cru.forecaster.scoring import errors_of, judge
 from cru.models import Model
 from cru.training.listener import Listener
-from cru.training.settings import TrainingSettings
+from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
@@ -94,16 +94,8 @@ class Forecaster(Estimator):
         if empty:
             raise ValueError(f"column {empty[0]!r} must hold at least one reading: all of it is missing. Leave it out.")
         options = default_options(self.model, len(series.names), self.options or {})
-        training = TrainingSettings(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            schedule="cosine",
-            clip=1.0,
-            monitor="nll",
-            patience=self.patience,
-            minutes=self.minutes,
-        )
+        own = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
+        training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
         parts = divide(series, self.seed)
         scaler = Scaler.fit(parts.train.values, parts.train.mask)
         known = type(parts)(*(part.scaled_by(scaler) for part in parts))

@@ -111,7 +111,7 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:
     μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
     Both are affine in what comes after, so they run through `associative_scan`. In float64 throughout: the inverse of a
-    nearly known prior needs it.
+    nearly known prior needs it. Twin: `cru.native.smooth_paired` (compiled).
     """
     dtype = posterior.mean.dtype
     u, low = (part.double() for part in posterior.mean.chunk(2, -1))
@@ -121,11 +121,12 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     next_u, next_low = ahead[0].chunk(2, -1)
     next_P = Matrix2(ahead[1], ahead[3], ahead[3], ahead[2])
     still = (hops.upper[:, 1:] == 0) & (hops.lower[:, 1:] == 0) & (c == 1) & (s == 0)
+    known = next_P.a * next_P.d - next_P.b * next_P.c < torch.finfo(torch.float64).tiny  # nothing left to learn: G = 0
     unit = (1.0, 0.0, 0.0, 1.0)
-    regular = Matrix2(*(torch.where(still, e, p) for e, p in zip(unit, next_P, strict=True)))
+    regular = Matrix2(*(torch.where(still | known, e, p) for e, p in zip(unit, next_P, strict=True)))
     now = Matrix2(*(entry[:, :-1] for entry in P))
     G = now @ Matrix2(c, -s, s, c) @ regular.inverse()
-    G = Matrix2(*(torch.where(still, e, g) for e, g in zip(unit, G, strict=True)))
+    G = Matrix2(*(torch.where(still, e, torch.where(known, 0.0, g)) for e, g in zip(unit, G, strict=True)))
     m1, m2 = G.times(next_u, next_low)
     C = now.minus(G @ next_P @ G.mT)
     none = torch.zeros_like(u[:, :1])

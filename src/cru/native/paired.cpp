@@ -107,51 +107,45 @@ struct Run {
   }
 };
 
+// A struct of numbers or pointers from the array of them that Python hands over.
+template <class T>
+T from(const void* array) {
+  T filled;
+  std::memcpy(&filled, array, sizeof filled);
+  return filled;
+}
+
 }  // namespace
 
 extern "C" {
 
 void cru_filter(int, const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
-  Run run;
-  Beliefs beliefs[2];
-  std::memcpy(&run.n, sizes, sizeof run.n);
-  std::memcpy(&run.in, inputs, sizeof run.in);
-  std::memcpy(beliefs, outputs, sizeof beliefs);
-  for (int64_t b = begin; b < end; ++b) run.forward(b, beliefs[0], beliefs[1]);
+  const Run run{from<Rows>(sizes), from<Inputs>(inputs)};
+  const Beliefs prior = from<Beliefs>(outputs), posterior = from<Beliefs>(outputs + 4);
+  for (int64_t b = begin; b < end; ++b) run.forward(b, prior, posterior);
 }
 
 void cru_filter_backward(int, const int64_t* sizes, const void* const* inputs, const void* const* saved, void* const* outputs,
                          int64_t begin, int64_t end) {
-  Run run;
-  Saved kept;
-  Gradients grads;
-  std::memcpy(&run.n, sizes, sizeof run.n);
-  std::memcpy(&run.in, inputs, sizeof run.in);
-  std::memcpy(&kept, saved, sizeof kept);
-  std::memcpy(&grads, outputs, sizeof grads);
+  const Run run{from<Rows>(sizes), from<Inputs>(inputs)};
+  const Saved kept = from<Saved>(saved);
+  const Gradients grads = from<Gradients>(outputs);
   for (int64_t b = begin; b < end; ++b) run.backward(b, kept, grads);
 }
 
 void cru_smooth(int, const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
-  Smoother run;
-  Beliefs beliefs;
+  const Smoother run{from<Rows>(sizes), from<SmoothInputs>(inputs)};
+  const Beliefs smoothed = from<Beliefs>(outputs);
   std::vector<double> room;
-  std::memcpy(&run.n, sizes, sizeof run.n);
-  std::memcpy(&run.in, inputs, sizeof run.in);
-  std::memcpy(&beliefs, outputs, sizeof beliefs);
-  for (int64_t b = begin; b < end; ++b) run.forward(b, beliefs, room);
+  for (int64_t b = begin; b < end; ++b) run.forward(b, smoothed, room);
 }
 
 void cru_smooth_backward(int, const int64_t* sizes, const void* const* inputs, const void* const* saved, void* const* outputs,
                          int64_t begin, int64_t end) {
-  Smoother run;
-  Beliefs given;
-  SmoothGradients grads;
+  const Smoother run{from<Rows>(sizes), from<SmoothInputs>(inputs)};
+  const Beliefs given = from<Beliefs>(saved);
+  const SmoothGradients grads = from<SmoothGradients>(outputs);
   std::vector<double> room;
-  std::memcpy(&run.n, sizes, sizeof run.n);
-  std::memcpy(&run.in, inputs, sizeof run.in);
-  std::memcpy(&given, saved, sizeof given);
-  std::memcpy(&grads, outputs, sizeof grads);
   for (int64_t b = begin; b < end; ++b) run.backward(b, given, grads, room);
 }
 }

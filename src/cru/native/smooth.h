@@ -43,7 +43,7 @@ struct Smoother {
     room.resize(5 * n.obs);
     double* z = room.data();
     for (int64_t row = (b + 1) * n.time - 1; row >= b * n.time; --row) {
-      raw(b, row, z, z);
+      step(b, row, z, z);
 #pragma GCC ivdep
       for (int64_t d = 0; d < n.obs; ++d) n.put(out, row, d, held(as<real>(load(z, d))));
     }
@@ -52,14 +52,15 @@ struct Smoother {
   // From the first time to the last, after a second run of the recursion, whose numbers in double were not kept.
   void backward(int64_t b, const Beliefs& grad, const SmoothGradients& out, std::vector<double>& room) const {
     const int64_t D = n.obs, first = b * n.time, last = first + n.time - 1, width = 5 * D;
+    if (n.time == 0) return;
     room.resize((n.time + 1) * width);
     double *z = room.data(), *carry = z + n.time * width;
     for (int64_t row = last; row >= first; --row) {
       double* here = z + (row - first) * width;
-      raw(b, row, row == last ? here : here + width, here);
+      step(b, row, row == last ? here : here + width, here);
     }
     std::fill(carry, carry + width, 0.0);
-    for (int64_t d = 0; n.time > 0 && d < D; ++d) {
+    for (int64_t d = 0; d < D; ++d) {
       n.put(out.prior, first, d, Pair{});
       out.cos[first * D + d] = out.sin[first * D + d] = 0;
     }
@@ -67,19 +68,15 @@ struct Smoother {
       const double* here = z + (row - first) * width;
 #pragma GCC ivdep
       for (int64_t d = 0; d < D; ++d) store(carry, d, settled(load(here, d), load(carry, d), n.get(grad, row, d)));
-      if (row < last) {
-#pragma GCC ivdep
-        for (int64_t d = 0; d < D; ++d) step_backward(row, d, held(load(here + width, d)), carry, out);
-      } else {
-#pragma GCC ivdep
-        for (int64_t d = 0; d < D; ++d) n.put(out.posterior, row, d, as<real>(load(carry, d)));
-      }
+      if (row < last) step_backward(row, here + width, carry, out);
     }
+#pragma GCC ivdep
+    for (int64_t d = 0; d < D; ++d) n.put(out.posterior, last, d, as<real>(load(carry, d)));
   }
 
  private:
   // The smoothed belief of a row, not held yet, from that of the next; the two may stand in the same place.
-  void raw(int64_t b, int64_t row, const double* next, double* here) const {
+  void step(int64_t b, int64_t row, const double* next, double* here) const {
     if (row == (b + 1) * n.time - 1) {
 #pragma GCC ivdep
       for (int64_t d = 0; d < n.obs; ++d) store(here, d, as<double>(n.get(in.posterior, row, d)));
@@ -99,9 +96,11 @@ struct Smoother {
 
   Gain gain(const Wide& p, const Wide& q, int64_t i) const {
     const double c = in.cos[i], s = in.sin[i], size = q.u * q.l - q.s * q.s;
-    // Over no gap G = I. Where the prior is known for certain, later readings say nothing: G = 0.
-    const bool still = (in.upper[i] == 0) & (in.lower[i] == 0) & (c == 1) & (s == 0);
-    const double scale = (size >= std::numeric_limits<double>::min()) & !still ? 1 / size : 0, unit = still;
+    // Over no gap G = I. Where the prior is known for certain, later readings say nothing: G = 0. Without branches, which
+    // would keep the compiler from vectorising.
+    const double moved = std::fabs(c - 1) + std::fabs(s) + std::fabs(in.upper[i]) + std::fabs(in.lower[i]);
+    const double regular = size >= std::numeric_limits<double>::min() ? size : HUGE_VAL;
+    const double scale = 1 / (moved == 0 ? HUGE_VAL : regular), unit = moved == 0 ? 1.0 : 0.0;
     const double xu = q.l * scale, xl = q.u * scale, xs = -q.s * scale;
     const Square N = {p.u * c + p.s * s, p.s * c - p.u * s, p.s * c + p.l * s, p.l * c - p.s * s};  // P Φᵀ
     return {{N.a * xu + N.b * xs + unit, N.a * xs + N.b * xl, N.c * xu + N.d * xs, N.c * xs + N.d * xl + unit}, xu, xl, xs};
@@ -114,30 +113,33 @@ struct Smoother {
     return held_backward(before, z, sum(carried, as<double>(held_backward(said, held(said), output))));
   }
 
-  // `carry` comes as the gradient of the belief of `row` and leaves as that of the next one, `z`.
-  void step_backward(int64_t row, int64_t d, const Wide& z, double* carry, const SmoothGradients& out) const {
-    const int64_t i = (row + 1) * n.obs + d;
-    const Wide p = as<double>(n.get(in.posterior, row, d)), q = as<double>(n.get(in.prior, row + 1, d));
-    const auto [G, xu, xl, xs] = gain(p, q, i);
-    const Wide v = change(z, q), g = load(carry, d);
-    const double c = in.cos[i], s = in.sin[i], half = g.s / 2;
-    const Square T = {g.u * G.a + half * G.c, g.u * G.b + half * G.d, half * G.a + g.l * G.c, half * G.b + g.l * G.d};
-    // of μˢ and Σˢ of the next time, Gᵀ g and Gᵀ Γ G
-    const Wide next = {G.a * g.mu + G.c * g.ml, G.b * g.mu + G.d * g.ml, G.a * T.a + G.c * T.c, G.b * T.b + G.d * T.d,
+  // `carry` comes as the gradient of the belief of `row` and leaves as that of the `next` one.
+  void step_backward(int64_t row, const double* next, double* carry, const SmoothGradients& out) const {
+#pragma GCC ivdep
+    for (int64_t d = 0; d < n.obs; ++d) {
+      const int64_t i = (row + 1) * n.obs + d;
+      const Wide p = as<double>(n.get(in.posterior, row, d)), q = as<double>(n.get(in.prior, row + 1, d));
+      const auto [G, xu, xl, xs] = gain(p, q, i);
+      const Wide v = change(held(load(next, d)), q), g = load(carry, d);
+      const double c = in.cos[i], s = in.sin[i], half = g.s / 2;
+      const Square T = {g.u * G.a + half * G.c, g.u * G.b + half * G.d, half * G.a + g.l * G.c, half * G.b + g.l * G.d};
+      // of μˢ and Σˢ of the next time, Gᵀ g and Gᵀ Γ G
+      const Wide on = {G.a * g.mu + G.c * g.ml, G.b * g.mu + G.d * g.ml, G.a * T.a + G.c * T.c, G.b * T.b + G.d * T.d,
                        2 * (G.a * T.b + G.c * T.d)};
-    const Square H = {g.mu * v.mu + 2 * (T.a * v.u + T.b * v.s), g.mu * v.ml + 2 * (T.a * v.s + T.b * v.l),
-                      g.ml * v.mu + 2 * (T.c * v.u + T.d * v.s), g.ml * v.ml + 2 * (T.c * v.s + T.d * v.l)};  // of G
-    // of P Φᵀ; zero where G is constant
-    const Square N = {H.a * xu + H.b * xs, H.a * xs + H.b * xl, H.c * xu + H.d * xs, H.c * xs + H.d * xl};
-    const Wide of_prior = {-next.mu, -next.ml, -next.u - G.a * N.a - G.c * N.c, -next.l - G.b * N.b - G.d * N.d,
-                           -next.s - G.a * N.b - G.c * N.d - G.b * N.a - G.d * N.c};
-    const Wide of_posterior = {g.mu, g.ml, g.u + N.a * c - N.b * s, g.l + N.c * s + N.d * c,
-                               g.s + (N.a - N.d) * s + (N.b + N.c) * c};
-    n.put(out.prior, row + 1, d, as<real>(calm(of_prior)));
-    n.put(out.posterior, row, d, as<real>(calm(of_posterior)));
-    out.cos[i] = real(calm(p.u * N.a + p.s * (N.c + N.b) + p.l * N.d));
-    out.sin[i] = real(calm(p.s * (N.a - N.d) + p.l * N.c - p.u * N.b));
-    store(carry, d, next);
+      const Square H = {g.mu * v.mu + 2 * (T.a * v.u + T.b * v.s), g.mu * v.ml + 2 * (T.a * v.s + T.b * v.l),
+                        g.ml * v.mu + 2 * (T.c * v.u + T.d * v.s), g.ml * v.ml + 2 * (T.c * v.s + T.d * v.l)};  // of G
+      // of P Φᵀ; zero where G is constant
+      const Square N = {H.a * xu + H.b * xs, H.a * xs + H.b * xl, H.c * xu + H.d * xs, H.c * xs + H.d * xl};
+      const Wide of_prior = {-on.mu, -on.ml, -on.u - G.a * N.a - G.c * N.c, -on.l - G.b * N.b - G.d * N.d,
+                             -on.s - G.a * N.b - G.c * N.d - G.b * N.a - G.d * N.c};
+      const Wide of_posterior = {g.mu, g.ml, g.u + N.a * c - N.b * s, g.l + N.c * s + N.d * c,
+                                 g.s + (N.a - N.d) * s + (N.b + N.c) * c};
+      n.put(out.prior, row + 1, d, as<real>(calm(of_prior)));
+      n.put(out.posterior, row, d, as<real>(calm(of_posterior)));
+      out.cos[i] = real(calm(p.u * N.a + p.s * (N.c + N.b) + p.l * N.d));
+      out.sin[i] = real(calm(p.s * (N.a - N.d) + p.l * N.c - p.u * N.b));
+      store(carry, d, on);
+    }
   }
 
   static Wide change(const Wide& z, const Wide& q) { return {z.mu - q.mu, z.ml - q.ml, z.u - q.u, z.l - q.l, z.s - q.s}; }
