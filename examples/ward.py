@@ -6,18 +6,15 @@ Needs the raw files of the PhysioNet 2012 challenge (CRU_DATA_DIR), or downloads
 build/ward; delete it to fit anew. With --small the patients are made up, and everything takes seconds.
 """
 
-import argparse
 import time
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from tutorial import kept, read_options, write
 
 from cru import Forecaster
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 # What a value can be: a sensor that fell off reads 0.
 PLAUSIBLE = {"HR": (20, 250), "MAP": (20, 200), "NIMAP": (20, 200), "RespRate": (3, 70), "Temp": (30, 43)}
@@ -64,15 +61,6 @@ def _frame(series) -> pd.DataFrame:
     return frame.dropna(subset=list(PLAUSIBLE), how="all")
 
 
-def fitted(folder: Path, table: pd.DataFrame, minutes: float) -> Forecaster:
-    """The model of this folder; learnt now, if there is none."""
-    if folder.exists():
-        return Forecaster.load(folder)
-    model = Forecaster(model="cru", minutes=minutes).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
-    model.save(folder)
-    return model
-
-
 def watch(model: Forecaster, table: pd.DataFrame) -> tuple[pd.DataFrame, float]:
     """All readings in the order in which they came, each beside what was expected; milliseconds an update."""
     stream, found, spent = model.stream(), [], 0.0
@@ -117,7 +105,7 @@ def patient_picture(
         axis.margins(x=0.01)
     axes[0].legend(ncols=4, fontsize=8.5, loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False)
     axes[-1].set_xlabel("hours since admission")
-    _save(figure, path)
+    write(figure, path)
 
 
 def board_picture(found: pd.DataFrame, path: Path, patients: int = 16) -> None:
@@ -139,31 +127,20 @@ def board_picture(found: pd.DataFrame, path: Path, patients: int = 16) -> None:
     axis.tick_params(axis="y", length=0)
     axis.margins(x=0.01)
     axis.legend(ncols=5, fontsize=8, loc="lower left", bbox_to_anchor=(-0.1, 1.0), frameon=False, handletextpad=0.1)
-    _save(figure, path)
-
-
-def _save(figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    write(figure, path)
 
 
 def main() -> None:
     """Fit, watch, draw both pictures, print how often the bands hold."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--patients", type=int, default=4000)
-    parser.add_argument("--minutes", type=float, default=12)
-    parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
-    parser.add_argument("--small", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, "patients", 4000)
     if options.small:
         table = made_up(24)
         model = Forecaster(epochs=1, progress=False).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
         table = table[table["patient"] < "P004"]
     else:
         known, table = real(options.patients)
-        model = fitted(Path("build/ward"), known, options.minutes)
+        empty, values = Forecaster(minutes=options.minutes), list(PLAUSIBLE)
+        model = kept(Path("build/ward"), lambda: empty.fit(known, id="patient", time="hour", values=values))
     found, milliseconds = watch(model, table)
     # The patient with the most readings of both variables that are drawn.
     most = table.groupby("patient")[["HR", "MAP"]].count().min(axis=1).idxmax()

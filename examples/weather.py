@@ -6,17 +6,15 @@ Needs the raw files of USHCN (CRU_DATA_DIR), or downloads them. The fitted model
 it to fit anew. With --small the stations are made up, and everything takes seconds.
 """
 
-import argparse
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from tutorial import kept, read_options, write
 
 from cru import Forecaster
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 VALUES = ["TMAX", "TMIN"]
 INK, MEAN, BAND, READING = "#222222", "#0072B2", "#56B4E9", "#D55E00"
@@ -51,15 +49,6 @@ def _frame(series) -> pd.DataFrame:
     return frame.dropna(subset=VALUES, how="all")
 
 
-def fitted(folder: Path, table: pd.DataFrame, minutes: float) -> Forecaster:
-    """The model of this folder; learnt now, if there is none."""
-    if folder.exists():
-        return Forecaster.load(folder)
-    model = Forecaster(model="cru", minutes=minutes).fit(table, id="station", time="date", values=VALUES)
-    model.save(folder)
-    return model
-
-
 def gap_picture(model: Forecaster, table: pd.DataFrame, path: Path) -> None:
     """One station over 100 days: three weeks are taken away, and what comes after is forecast."""
     station = table["station"].unique()[min(7, table["station"].nunique() - 1)]
@@ -92,7 +81,7 @@ def gap_picture(model: Forecaster, table: pd.DataFrame, path: Path) -> None:
     axes[0].text(days[102], high, "forecast", ha="center", va="top", fontsize=9, color=INK)
     axes[0].legend(ncols=5, fontsize=8.5, loc="lower left", bbox_to_anchor=(0, 1.02), frameon=False)
     axes[1].xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(axes[1].xaxis.get_major_locator()))
-    _save(figure, path)
+    write(figure, path)
 
 
 def coverage(model: Forecaster, table: pd.DataFrame, horizon: int = 14) -> pd.DataFrame:
@@ -135,30 +124,19 @@ def coverage_picture(found: pd.DataFrame, path: Path) -> None:
     for axis in axes:
         axis.set_xlabel("days since the last reading")
         axis.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
-
-
-def _save(figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    write(figure, path)
 
 
 def main() -> None:
     """Fit, draw both pictures, print how often the bands hold."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--stations", type=int, default=700)
-    parser.add_argument("--minutes", type=float, default=12)
-    parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
-    parser.add_argument("--small", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, "stations", 700)
     if options.small:
         table = made_up(12)
         model = Forecaster(epochs=1, progress=False).fit(table, id="station", time="date", values=VALUES)
     else:
         known, table = real(options.stations)
-        model = fitted(Path("build/weather"), known, options.minutes)
+        empty = Forecaster(minutes=options.minutes)
+        model = kept(Path("build/weather"), lambda: empty.fit(known, id="station", time="date", values=VALUES))
     gap_picture(model, table, options.out / "weather-gap.png")
     found = coverage(model, table)
     coverage_picture(found, options.out / "weather-coverage.png")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -113,9 +114,10 @@ def process(folder, tmp_path):
 
 
 def test_ctrl_c_keeps_the_state(process, tmp_path) -> None:
+    time.sleep(1)  # until it waits for more input
     process.send_signal(signal.SIGINT)
-    said = process.stderr.read().decode()
     assert process.wait(30) == 130
+    said = process.stderr.read().decode()
     assert "interrupted; the state is kept in" in said and "Traceback" not in said
     assert (tmp_path / "kept").exists()
 

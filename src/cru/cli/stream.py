@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,8 @@ def stream(
     live = forecaster.stream(
         late="drop" if drop_late else "refuse", state=state if state is not None and state.exists() else None
     )
+    # Polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may never come.
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
     try:
         for answer in answers(live, sys.stdin.buffer, gap, levels):
             sys.stdout.write(json.dumps(answer) + "\n")
