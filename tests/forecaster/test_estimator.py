@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from cru import Forecaster
+from cru.forecaster import learning
 from tests.forecaster.conftest import stations
 
 LEVELS = ["lo-90", "lo-50", "hi-50", "hi-90"]
@@ -123,7 +124,8 @@ def test_intervals_cover_new_series(trained):
         assert low < both["truth"].between(both[f"lo-{level}"], both[f"hi-{level}"]).mean() < high
 
 
-def test_the_same_seed_gives_the_same_model(table):
+def test_the_same_seed_gives_the_same_model(table, monkeypatch):
+    monkeypatch.setattr(learning, "EPOCH", (32, 32))
     options = {"epochs": 2, "options": {"num_basis": 2}, "progress": False, "minutes": None}
     fits = [Forecaster("f-cru", seed=seed, **options).fit(table, id="station", time="date") for seed in (3, 3, 4)]
     said = [model.forecast(horizon="10D") for model in fits]
