@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from cru import Forecaster
-from cru.forecaster.learning import default_options
+from cru.forecaster import learning
 from tests.forecaster.conftest import stations
 
 
@@ -94,13 +94,14 @@ def test_columns_without_a_reading(table):
     assert np.isfinite(said["mean"]).all()
 
 
-def test_ten_thousand_variables():
+def test_ten_thousand_variables(monkeypatch):
+    monkeypatch.setattr(learning, "EPOCH", (16, 16))
     rng = np.random.default_rng(0)
     values = pl.DataFrame(rng.normal(size=(40, 10_000)), schema=[f"x{k}" for k in range(10_000)])
     table = values.with_columns(station=pl.Series(np.arange(40) // 4), date=pl.Series(np.arange(40) % 4))
     options = {"num_basis": 2, "hidden_size": 4}
     model = Forecaster("f-cru", options=options, epochs=1, progress=False).fit(table, id="station", time="date")
-    assert default_options("cru", 10_000, {})["hidden_size"] == 32
+    assert learning.default_options("cru", 10_000, {})["hidden_size"] == 32
     said = model.forecast(table.head(4), horizon=1)
     assert len(said) == 10_000 and said["std"].min() > 0
 

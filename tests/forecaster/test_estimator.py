@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from cru import Forecaster
+from cru.forecaster import learning
 from tests.forecaster.conftest import stations
 
 LEVELS = ["lo-90", "lo-50", "hi-50", "hi-90"]
@@ -123,7 +124,8 @@ def test_intervals_cover_new_series(trained):
         assert low < both["truth"].between(both[f"lo-{level}"], both[f"hi-{level}"]).mean() < high
 
 
-def test_the_same_seed_gives_the_same_model(table):
+def test_the_same_seed_gives_the_same_model(table, monkeypatch):
+    monkeypatch.setattr(learning, "EPOCH", (32, 32))
     options = {"epochs": 2, "options": {"num_basis": 2}, "progress": False, "minutes": None}
     fits = [Forecaster("f-cru", seed=seed, **options).fit(table, id="station", time="date") for seed in (3, 3, 4)]
     said = [model.forecast(horizon="10D") for model in fits]
@@ -171,3 +173,13 @@ def test_one_series_is_split_by_time():
     assert said.columns.tolist() == ["day", "variable", "mean", "std", "lo-90", "hi-90"]
     assert said["day"].tolist() == [120.0, 121.0, 122.0]
     assert said["mean"].iloc[0] == pytest.approx(np.sin(119 / 5), rel=1e-5)
+
+
+def test_a_time_is_the_same_number_whenever_it_is_met():
+    """Hours here: a reading's own time must be its time point, not one a rounding error later."""
+    table = stations(20, 20, seed=4)
+    table["date"] = pd.Timestamp("2024-01-01") + (table["date"] - pd.Timestamp("2024-01-01")) * 0.1
+    model = Forecaster("last-value", progress=False).fit(table, id="station", time="date")
+    assert model.clock_.unit == "h"
+    np.testing.assert_array_equal(model.history_.times, model._series(table).times)
+    assert np.isin(model.clock_.numbers(table["date"]), model.history_.times).all()

@@ -211,7 +211,9 @@ def test_the_schedule_goes_by_the_time_where_that_is_further(tmp_path):
         loop._step(np.arange(4), 0, 0)
         rates.append(loop.optimizer.param_groups[0]["lr"])
     assert (
-        rates[0] == 0.01 and rates[1] == pytest.approx(0.0055, rel=0.02) and rates[2] == pytest.approx(0.001, rel=0.02)
+        rates[0] == pytest.approx(0.01)
+        and rates[1] == pytest.approx(0.0055, rel=0.02)
+        and rates[2] == pytest.approx(0.001, rel=0.02)
     )
 
 

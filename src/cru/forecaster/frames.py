@@ -12,7 +12,6 @@ import polars as pl
 
 from cru.data import SeriesSet, from_table
 from cru.data.reading import read_table
-from cru.data.tables import UNITS
 from cru.forecaster.clock import Clock
 
 
@@ -61,9 +60,8 @@ def first_look(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]
     clock = Clock.of(frame[columns.time])
     series = columns.series(frame, clock)
     finer = clock.in_unit(median_gap(series))
-    if finer != clock:
-        times = series.times * (UNITS[clock.unit] / UNITS[finer.unit])
-        series = dataclasses.replace(series, times=times, time_unit=finer.unit)
+    if finer != clock:  # read again, not multiplied: a time must become the same number whenever it is met
+        series = columns.series(frame, finer)
     columns = dataclasses.replace(
         columns,
         whole_ids=columns.id is not None and frame[columns.id].dtype.is_integer(),
