@@ -14,7 +14,11 @@ import torch
 import cru
 
 ROOT = Path(__file__).parent.parent
-OWN_TEST = {"data.md"}  # tests/data/test_documentation.py runs it on small raw files, so that nothing is downloaded
+OWN_TEST = {
+    "data.md",
+    "weather.md",
+    "ward.md",
+}  # tests/data/test_documentation.py, on small raw files; test_tutorials.py
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in OWN_TEST)]
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(cru.__path__, "cru.") if not module.name.endswith("__main__")

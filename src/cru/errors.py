@@ -17,3 +17,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."
+
+
+class NotFittedError(ValueError, AttributeError):
+    """Something was asked of an estimator that has learned nothing yet. scikit-learn's has the same bases."""

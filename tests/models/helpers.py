@@ -51,15 +51,23 @@ def changed(batch: Batch, **fields: Tensor) -> Batch:
     return dataclasses.replace(batch, **fields)
 
 
+PER_TIME = ("times", "values", "mask", "targets", "target_mask", "hidden")
+
+
 def steps_of(batch: Batch, count: int) -> Batch:
     """The first ``count`` time points."""
-    names = ("times", "values", "mask", "targets", "target_mask", "hidden")
-    cut = {name: getattr(batch, name)[:, :count] for name in names}
+    cut = {name: getattr(batch, name)[:, :count] for name in PER_TIME}
     return changed(batch, **cut, lengths=batch.lengths.clamp(max=count))
 
 
+def dropped(batch: Batch, count: int) -> Batch:
+    """Without the first ``count`` time points."""
+    cut = {name: getattr(batch, name)[:, count:] for name in PER_TIME}
+    return changed(batch, **cut, lengths=(batch.lengths - count).clamp(min=0))
+
+
 def reordered(batch: Batch, order: list[int]) -> Batch:
-    names = ("times", "values", "mask", "targets", "target_mask", "hidden", "lengths")
+    names = (*PER_TIME, "lengths")
     return changed(batch, **{name: getattr(batch, name)[order] for name in names}, ids=tuple(str(i) for i in order))
 
 

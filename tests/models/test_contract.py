@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from cru.models import MODELS, NAIVE, Model, Spec, create
-from tests.models.helpers import SPECS, changed, made, padded, random_batch, reordered, steps_of
+from tests.models.helpers import SPECS, changed, dropped, made, padded, random_batch, reordered, steps_of
 
 LEARNED = [name for name in MODELS if name not in NAIVE]
 ECHOES = [name for name in NAIVE if name != "mean"]
@@ -21,12 +22,12 @@ every_model = pytest.mark.parametrize("name", MODELS)
 every_learned = pytest.mark.parametrize("name", LEARNED)
 
 
-def predict(model: Model, batch) -> tuple[torch.Tensor, ...]:
+def predict(model: Model, batch, **options) -> tuple[torch.Tensor, ...]:
     """Mean, and variance where there is one, in evaluation mode."""
     model.eval()
     torch.manual_seed(0)
     with torch.no_grad():
-        return tuple(part for part in model(batch)[:2] if part is not None)
+        return tuple(part for part in model(batch, **options)[:2] if part is not None)
 
 
 def same(found, expected, where=None, **tolerance) -> None:
@@ -114,6 +115,55 @@ def test_the_future_has_no_influence_on_the_past(name: str, kind: str) -> None:
     later = batch.values.clone()
     later[:, 4:] = 1 - later[:, 4:]
     same([p[:, :4] for p in predict(model, changed(batch, values=later))], [p[:, :4] for p in expected])
+
+
+def pieces(batch, *cuts: int):
+    """The same batch in parts, cut before the given steps."""
+    return [steps_of(dropped(batch, a), b - a) for a, b in pairwise([0, *cuts, 6])]
+
+
+def tensors(state) -> list[torch.Tensor]:
+    return [state] if isinstance(state, torch.Tensor) else [leaf for part in state for leaf in tensors(part)]
+
+
+@every_kind
+def test_a_series_given_bit_by_bit_gives_the_same_numbers(name: str, kind: str) -> None:
+    model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
+    check_bit_by_bit(model, batch)
+
+
+def test_a_modulated_stack_given_bit_by_bit() -> None:
+    torch.manual_seed(0)
+    model = create("paired", SPECS["features"], modulated=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    check_bit_by_bit(model, random_batch(SPECS["features"], observed=0.3))
+
+
+def check_bit_by_bit(model: Model, batch) -> None:
+    if not model.streams:
+        with pytest.raises(ValueError, match=f"{type(model).__name__} cannot take a series bit by bit: it "):
+            model.advance(batch)
+        return
+    expected = predict(model, batch)
+    for cuts in ([3], [1, 2, 3, 4, 5]):
+        state, sizes, found = None, set(), []
+        for part in pieces(batch, *cuts):
+            found.append(predict(model, part, state=state))
+            with torch.no_grad():
+                state = model.advance(part, state)
+            sizes.add(tuple(tuple(leaf.shape) for leaf in tensors(state)))
+        joined = [torch.cat(field, 1) for field in zip(*found, strict=True)]
+        same(joined, expected, batch.valid, rtol=1e-5, atol=2e-6)
+        assert len(sizes) == 1  # constant memory
+        assert all(len(leaf) == 3 for leaf in tensors(state))
+
+
+def test_the_recurrent_models_stream() -> None:
+    able = {name for name in MODELS if made(name, SPECS["features"]).streams}
+    assert {"cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"} <= able
+    assert not able & {name for name, entry in MODELS.items() if not entry.model.causal}
 
 
 @every_model

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -190,3 +191,46 @@ def test_a_prediction_is_what_the_scores_are_of(splits):
     settings = tiny_settings("mean", options={})
     model = make_model(settings, splits.train)
     assert isinstance(model(splits.train.batch([0])), Prediction)
+
+
+def test_a_limit_of_time_ends_a_run_after_the_epoch_under_way(tmp_path):
+    record = run(tiny_settings(epochs=50, minutes=1e-6), tmp_path, splits=tiny_splits())
+    assert record["epochs"] == 1
+    rates = [json.loads(line)["learning_rate"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert rates == [0.01]
+
+
+def test_the_schedule_goes_by_the_time_where_that_is_further(tmp_path):
+    settings = tiny_settings(epochs=50, minutes=1.0, schedule="cosine")
+    loop = Loop(
+        settings, make_model(settings, tiny_splits().train), *tiny_splits()[:2], engine=Engine(), folder=tmp_path
+    )
+    rates = []
+    for spent in (0.0, 30.0, 59.0):
+        loop.progress.history = [{"seconds": spent, "validation_seconds": 0.0}]
+        loop._step(np.arange(4), 0, 0)
+        rates.append(loop.optimizer.param_groups[0]["lr"])
+    assert (
+        rates[0] == pytest.approx(0.01)
+        and rates[1] == pytest.approx(0.0055, rel=0.02)
+        and rates[2] == pytest.approx(0.001, rel=0.02)
+    )
+
+
+def test_training_series_can_be_renewed_each_epoch(tmp_path):
+    settings, splits, seen = tiny_settings(epochs=3), tiny_splits(), []
+
+    def renew(epoch):
+        seen.append(epoch)
+        return tiny_splits(hidden=0.1 * epoch).train
+
+    loop = Loop(
+        settings,
+        make_model(settings, splits.train),
+        *splits[:2],
+        engine=Engine(),
+        folder=tmp_path,
+        renew=renew,
+    )
+    loop.run()
+    assert seen == [0, 1, 2]

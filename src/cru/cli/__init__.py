@@ -6,11 +6,16 @@ from cru.cli import data
 from cru.cli.boundary import Boundary
 from cru.cli.doctor import doctor
 from cru.cli.figure import figure
+from cru.cli.fit import fit
+from cru.cli.forecast import forecast
+from cru.cli.impute import impute
 from cru.cli.list import list_
 from cru.cli.models import models
+from cru.cli.plot import plot
 from cru.cli.report import report
 from cru.cli.reproduce import reproduce
 from cru.cli.run import run
+from cru.cli.stream import stream
 from cru.cli.table import table
 
 app = typer.Typer(
@@ -21,6 +26,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Continuous Recurrent Units: Kalman filtering for irregular time series.",
 )
+app.command()(fit)
+app.command()(forecast)
+app.command()(impute)
+app.command()(plot)
 app.command()(run)
 app.command("list")(list_)
 app.command()(reproduce)
@@ -30,6 +39,7 @@ app.command()(report)
 app.command()(doctor)
 app.add_typer(data.app, name="data")
 app.command()(models)
+app.command()(stream)
 
 
 @app.callback()

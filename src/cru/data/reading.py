@@ -17,10 +17,10 @@ def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], eve
     """
     if isinstance(frame, (str, Path)):
         return _read_file(Path(frame), wanted, time=time, text=text, everything=everything)
-    return _read_frame(frame, wanted, everything=everything)
+    return _read_frame(frame, wanted, time=time, everything=everything)
 
 
-def _read_frame(frame: Any, wanted: list[str], *, everything: bool) -> pl.DataFrame:
+def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -> pl.DataFrame:
     """The columns that matter of a frame of any kind, as polars."""
     try:
         known = nw.from_native(frame, eager_only=True)
@@ -35,6 +35,11 @@ def _read_frame(frame: Any, wanted: list[str], *, everything: bool) -> pl.DataFr
     if odd:
         raise ValueError(f"`frame` must have columns with text for names, got {odd}.")
     _require(wanted, known.columns)
+    if known[time].dtype == nw.Object and len({getattr(entry, "tzinfo", None) is None for entry in known[time]}) == 2:
+        raise ValueError(f"column {time!r} must have a time zone in all rows or in none: only some have one.")
+    if known.implementation.is_polars():
+        whole: pl.DataFrame = known.select(known.columns if everything else wanted).to_polars()
+        return whole
     try:
         return pl.DataFrame({name: known[name].to_polars() for name in (known.columns if everything else wanted)})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects

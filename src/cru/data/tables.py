@@ -86,8 +86,11 @@ def from_table(
     if duplicates == "refuse":
         _refuse(repeated, groups.times, groups.offsets, names)
 
+    left = {column.name: column for column in table}  # out of which a column is taken at once, however many there are
+    del table
+
     def take(name: str) -> np.ndarray:
-        readings = _numbers(table.drop_in_place(name))[groups.order]
+        readings = _numbers(left.pop(name))[groups.order]
         return average(readings, groups.starts) if len(repeated) else readings
 
     wide = np.empty((len(groups.starts), len(columns)))

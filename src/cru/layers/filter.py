@@ -131,6 +131,17 @@ class KalmanLayer(nn.Module):
             prior, posterior = self._filtered(y, y_var, times, observed, state)
             return FilterResult(prior, posterior, gain(prior, y_var))
 
+    def advance(
+        self,
+        y: Float[Tensor, "batch time obs"],
+        y_var: Float[Tensor, "batch time obs"],
+        times: Float[Tensor, "batch time"],
+        observed: Bool[Tensor, "batch time"],
+        state: Belief | None = None,
+    ) -> Belief:
+        """The last posterior of `filter`, of numbers that need no check: in a stream, checks would take longer."""
+        return self._trusted(y, y_var, times, observed[..., None].expand_as(y), state)[1].at(-1)
+
     def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
         """The belief ``delta`` after ``state``: a number or (batch,), in the unit of ``times``, not negative."""
         state = as_state(state, None, self.hidden_size, self.dtype)
@@ -170,6 +181,9 @@ class KalmanLayer(nn.Module):
         upper, lower = variance.chunk(2, -1)
         return Belief(torch.zeros_like(variance), upper, lower, torch.zeros_like(upper))
 
+    def freeze(self) -> None:
+        """Compute what follows from the parameters alone once and for all. Here: nothing."""
+
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         """The prior after a gap."""
         raise TypeError("KalmanLayer is a base class: use CRU, FastCRU, RKN or PairedCRU")
@@ -195,8 +209,19 @@ class KalmanLayer(nn.Module):
     ) -> tuple[Belief, Belief]:
         batch, steps, _ = y.shape
         check_dtype(self.dtype)
-        start = self.initial(batch) if state is None else as_state(state, batch, self.hidden_size, self.dtype)
-        times = as_times(times, batch, steps, start.time)
+        start = None if state is None else as_state(state, batch, self.hidden_size, self.dtype)
+        times = as_times(times, batch, steps, None if start is None else start.time)
+        return self._trusted(y, y_var, times, observed, start)
+
+    def _trusted(
+        self,
+        y: Float[Tensor, "batch time obs"],
+        y_var: Float[Tensor, "batch time obs"],
+        times: Tensor,
+        observed: Bool[Tensor, "batch time obs"],
+        start: Belief | None,
+    ) -> tuple[Belief, Belief]:
+        start = self.initial(len(y)) if start is None else start
         delta = gaps(times, start.time, self.time_scale, self.dtype)
         limit = bounds(self.dtype).mean
         y, y_var = y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)

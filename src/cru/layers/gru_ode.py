@@ -101,12 +101,13 @@ class GRUODEBayes(nn.Module):
         x: Float[Tensor, "batch time feature"],
         mask: Bool[Tensor, "batch time feature"],
         delta: Float[Tensor, "batch time"],
+        start: Float[Tensor, "batch state"] | None = None,
     ) -> BayesStates:
-        """States and predictions of ``x`` at each time; ``delta`` is the gap before it."""
+        """States and predictions of ``x`` at each time, from ``start`` if given; ``delta`` is the gap before it."""
         observed = mask.any(-1)
         plan = Ragged.of((delta > 0) | observed)
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
-        state = self.start.expand(x.shape[0], -1)
+        state = self.start.expand(x.shape[0], -1) if start is None else start.index_select(0, plan.order)
         prior, posterior, predicted = [], [], []
         columns = zip(*(plan.steps(part) for part in (x, mask, observed, delta)), strict=True)
         for t, (x_t, mask_t, seen, gap) in enumerate(columns):

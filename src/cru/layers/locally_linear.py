@@ -32,6 +32,7 @@ class LocallyLinearLayer(KalmanLayer):
         super().__init__(input_size, hidden_size, time_scale=time_scale, **maps, device=device, dtype=dtype)
         check_bases(hidden_size, num_basis, bandwidth)
         self.num_basis, self.bandwidth = num_basis, bandwidth
+        self._fixed: Transition | None = None
         where = {"device": self.raw_noise.device, "dtype": self.raw_noise.dtype}
         self.coefficients = nn.Linear(self.coefficient_inputs, num_basis, **where)  # type: ignore[arg-type]
         self._add_bases(where)
@@ -49,11 +50,15 @@ class LocallyLinearLayer(KalmanLayer):
         """The dynamics as plain data, from the parameters as they are now."""
         raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
+    def freeze(self) -> None:
+        """Compute the transition once and for all: for a copy that is never trained, and called for every reading."""
+        self._fixed = self.transition()
+
     def _coefficients(self) -> Coefficients:
         return Coefficients(self.coefficients.weight, self.coefficients.bias)
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        transition = self.transition()
+        transition = self._fixed or self.transition()
         return transition.predict(state, delta, transition.plan(delta))
 
     def _run(
@@ -65,7 +70,7 @@ class LocallyLinearLayer(KalmanLayer):
         delta: Float[Tensor, "batch time"],
     ) -> tuple[Belief, Belief]:
         moves = self._moves(delta, observed.any(-1), start.time is not None)
-        transition = self.transition()
+        transition = self._fixed or self.transition()
         run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
         return run(transition, start, y, y_var, observed, delta, moves)
 

@@ -68,11 +68,12 @@ class ODERNN(nn.Module):
         x: Float[Tensor, "batch time input"],
         delta: Float[Tensor, "batch time"],
         observed: Bool[Tensor, "batch time"],
+        start: Float[Tensor, "batch state"] | None = None,
     ) -> Float[Tensor, "batch time state"]:
-        """The state after each time, from zero; ``delta`` is the gap before it."""
+        """The state after each time, from ``start`` (or zero); ``delta`` is the gap before it."""
         plan = Ragged.of((delta > 0) | observed)
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
-        state = x.new_zeros(x.shape[0], self.hidden_size)
+        state = x.new_zeros(x.shape[0], self.hidden_size) if start is None else start.index_select(0, plan.order)
         states = []
         columns = zip(plan.steps(x), plan.steps(delta), plan.steps(observed), strict=True)
         for t, (x_t, gap, seen) in enumerate(columns):

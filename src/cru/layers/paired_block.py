@@ -1,7 +1,7 @@
 """A layer of a deep paired CRU: the filter keeps channels apart, the gated unit after it mixes them."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -30,6 +30,13 @@ class Mix(nn.Module):
         spread = torch.cat([belief.upper, belief.lower], -1)
         seen = torch.cat([belief.mean, LOG_SCALE * torch.log(spread + SMALL_VARIANCE)], -1)
         return F.glu(self.gate(self.dropout(F.gelu(self.inner(seen)))), -1)
+
+
+class BlockState(NamedTuple):
+    """What a block knows after a time: its belief, and how the last reading moves its pairs (of size 0 if not)."""
+
+    belief: Belief
+    shift: Float[Tensor, "batch shift"]
 
 
 class PairedBlock(nn.Module):
@@ -67,15 +74,27 @@ class PairedBlock(nn.Module):
         self, x: Float[Tensor, "batch time width"], times: Tensor, observed: Bool[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time width"]:
         """The stream after this layer."""
+        return self.run(x, times, observed)[0]
+
+    def run(
+        self,
+        x: Float[Tensor, "batch time width"],
+        times: Tensor,
+        observed: Bool[Tensor, "batch time"],
+        state: BlockState | None = None,
+    ) -> tuple[Float[Tensor, "batch time width"], BlockState]:
+        """The same from ``state`` on, and the state after the last time."""
         h = self.norm(x)
         y, y_var = self.layer.observe(h)
-        shift = None
+        start, shift, last = None if state is None else state.belief, None, x.new_zeros(len(x), 0)
         if self.shift is not None:  # what was last read says how the state moves on from there
             moved = last_seen(self.shift(h), observed[..., None])
-            shift = F.pad(torch.where(moved.known, moved.value, 0.0)[:, :-1], (0, 0, 1, 0))
+            before = torch.zeros_like(moved.value[:, :1]) if state is None else state.shift[:, None]
+            moves = torch.cat([before, torch.where(moved.known, moved.value, before)], 1)
+            shift, last = moves[:, :-1], moves[:, -1]
         seen = observed[..., None].expand_as(y)
-        added: Tensor = self.mix(self.layer.believe(y, y_var, times, seen, shift=shift, smooth=self.smooth))
-        return x + added
+        belief = self.layer.believe(y, y_var, times, seen, shift=shift, state=start, smooth=self.smooth)
+        return x + self.mix(belief), BlockState(belief.at(-1), last)
 
 
 class FeatureBank(nn.Module):
@@ -104,9 +123,13 @@ class FeatureBank(nn.Module):
         self.copies, self.smooth = copies, smooth
 
     def forward(
-        self, values: Float[Tensor, "batch time feature"], mask: Bool[Tensor, "batch time feature"], times: Tensor
+        self,
+        values: Float[Tensor, "batch time feature"],
+        mask: Bool[Tensor, "batch time feature"],
+        times: Tensor,
+        state: Belief | None = None,
     ) -> Belief:
         """Pair i of copy c stands at c · features + i."""
         moved, y_var = self.layer.observe(torch.cat([values, mask.to(values)], -1))
         y, seen = values.repeat(1, 1, self.copies) + moved, mask.repeat(1, 1, self.copies)
-        return self.layer.believe(y, y_var, times, seen, smooth=self.smooth)
+        return self.layer.believe(y, y_var, times, seen, state=state, smooth=self.smooth)

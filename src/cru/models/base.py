@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -126,6 +127,24 @@ class Prediction(NamedTuple):
     intermediates: Mapping[str, Any] = {}
 
 
+State = Any
+"""What a model keeps of a series so far: a tensor, or a tuple of such, nested or not; every tensor has the batch first.
+A `cru.Belief` is one. Its size does not depend on how much has been seen."""
+
+
+class Hidden(NamedTuple):
+    """The state of a recurrent network, and the time that it speaks of."""
+
+    value: Float[Tensor, "batch state"]
+    time: Float[Tensor, " batch"]
+
+    @staticmethod
+    def after(states: Float[Tensor, "batch time state"], batch: Batch) -> "Hidden":
+        """That of each series at its last time, before any padding."""
+        rows, last = torch.arange(len(states), device=states.device), (batch.lengths - 1).clamp(min=0)
+        return Hidden(states[rows, last], batch.times[rows, last])
+
+
 class Model(nn.Module):
     """Base of all models. A subclass writes `forward`; the loss is the likelihood of the targets unless it says more.
 
@@ -146,6 +165,23 @@ class Model(nn.Module):
         """Predict the targets of ``batch`` at its times."""
         raise TypeError(f"{type(self).__name__} is a base class: use cru.models.create")
 
+    @property
+    def streams(self) -> bool:
+        """Whether series can be given bit by bit: whether there is an `advance`."""
+        return type(self).advance is not Model.advance
+
+    def freeze(self) -> None:
+        """Compute what follows from the parameters alone once and for all: for a copy that is never trained again."""
+
+    def advance(self, batch: Batch, state: State | None = None) -> State:
+        """What is known after the last time of ``batch``, to go on from.
+
+        ``model(later, state=state)`` predicts at later times, ``model.advance(later, state)`` takes in more readings.
+        The numbers are those of one call on the whole.
+        """
+        reason = "it looks at the whole series" if not self.causal else "it keeps no state between calls"
+        raise ValueError(f"{type(self).__name__} cannot take a series bit by bit: {reason}. Take 'cru', for example.")
+
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The training loss: by default the negative log-likelihood of the targets, mean over times and series.
 
@@ -163,7 +199,7 @@ class Model(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The floating type of the parameters, or of the buffers where there are none."""
-        tensors = [*self.parameters(), *self.buffers()]
+        tensors = chain(self.parameters(), self.buffers())  # lazily: a stream asks at every reading
         return next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
 
     def inputs(self, batch: Batch) -> Float[Tensor, "batch time *feature"]:

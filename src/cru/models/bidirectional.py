@@ -12,7 +12,7 @@ from torch import Tensor
 from cru.functional import Belief, FilterResult
 from cru.functional.combine import combine
 from cru.layers.ragged import reversed_series
-from cru.models.base import Batch, Spec
+from cru.models.base import Batch, Model, Spec
 from cru.models.kalman import CRUModel, FastCRUModel, KalmanConfig, KalmanModel
 
 
@@ -20,12 +20,15 @@ class Bidirectional(KalmanModel):
     """At each time: what the left says with the reading there, and what the right says of that time without it."""
 
     causal: ClassVar[bool] = False
+    advance = Model.advance  # which says that this is not possible
 
     def __init__(self, spec: Spec, config: KalmanConfig) -> None:
         super().__init__(spec, config)
         self.right = self.new_layer(self.layer.hidden_size)
 
-    def filter(self, features: Float[Tensor, "batch time features"], batch: Batch) -> FilterResult:
+    def filter(
+        self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None
+    ) -> FilterResult:
         """As from the left alone, but with posteriors given the whole series."""
         left, observed = super().filter(features, batch), batch.observed
         steps = torch.arange(observed.shape[1], device=observed.device)

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.encoders import encode_observed, features_of
-from cru.models.base import Batch, Model, Prediction, Spec
+from cru.models.base import Batch, Hidden, Model, Prediction, Spec
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.options import Config
 from cru.models.output import Output
@@ -51,13 +52,22 @@ class GRUModel(Model):
             variance = make_variance_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
         self.output = Output(spec, mean, variance, default_variance_map(spec) if variance_map is None else variance_map)
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
-        """One step for each time point, then decode every state."""
+    def run(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+        """One step for each time point."""
         x = encode_observed(self.encoder, self.inputs(batch), batch.observed)
         if self.time_aware:
-            delta = gaps(batch.times, None, self.spec.time_scale, x.dtype)
+            delta = gaps(batch.times, None if state is None else state.time, self.spec.time_scale, x.dtype)
             x = torch.cat([x, delta[..., None]], -1)
-        states, _ = self.layer(x)
+        states: Tensor = self.layer(x, None if state is None else state.value[None])[0]
+        return states
+
+    def advance(self, batch: Batch, state: Hidden | None = None) -> Hidden:
+        """The state after the last time."""
+        return Hidden.after(self.run(batch, state), batch)
+
+    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+        """Decode the state at every time point."""
+        states = self.run(batch, state)
         mean, var = self.output(states, valid=batch.valid)
         return Prediction(mean, var, {"states": states} if intermediates else {})
 

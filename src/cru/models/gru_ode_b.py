@@ -12,7 +12,7 @@ from cru.functional.likelihood import mean_over_times
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
 from cru.layers.ode import ODE, OPEN_SOLVERS, settling, steady
-from cru.models.base import Batch, Prediction, Spec
+from cru.models.base import Batch, Hidden, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output
 
 
@@ -72,11 +72,16 @@ class GRUODEBModel(BaselineModel):
         self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units)
         self.output = None if own else state_output(spec, config, config.obs_units)
 
-    def run(self, batch: Batch) -> tuple[Tensor, Tensor, BayesStates]:
+    def run(self, batch: Batch, state: Hidden | None = None) -> tuple[Tensor, Tensor, BayesStates]:
         """What is observed, where, and all states and predictions of it."""
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
-        return x, mask, self.layer(x, mask, gaps(batch.times, None, 1.0, x.dtype))
+        start, since = (None, None) if state is None else state
+        return x, mask, self.layer(x, mask, gaps(batch.times, since, 1.0, x.dtype), start)
+
+    def advance(self, batch: Batch, state: Hidden | None = None) -> Hidden:
+        """The state after the last update."""
+        return Hidden.after(self.run(batch, state)[2].posterior, batch)
 
     def predict(self, states: BayesStates, batch: Batch) -> Prediction:
         """What the states after each update say of the targets."""
@@ -86,9 +91,9 @@ class GRUODEBModel(BaselineModel):
         mean, var = (part.reshape(shape) for part in self.observation.moments(states.updated))
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
         """Move, update, and read every state after its update."""
-        _, _, states = self.run(batch)
+        _, _, states = self.run(batch, state)
         more = {"prior": states.prior, "posterior": states.posterior, "evaluations": self.layer.ode.evaluations}
         return self.predict(states, batch)._replace(intermediates=more if intermediates else {})
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from cru.functional import FilterResult
+from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import encode_observed, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
@@ -85,19 +85,38 @@ class KalmanModel(Model):
         """The layer of this member of the family."""
         raise TypeError("KalmanModel is a base class: use cru.models.create")
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the layer."""
+        return self.layer.dtype
+
+    def freeze(self) -> None:
+        """The layer's transition."""
+        self.layer.freeze()
+
+    def advance(self, batch: Batch, state: Belief | None = None) -> Belief:
+        """The belief after the last time."""
+        y, y_var = self.layer.observe(self.encode(batch))
+        return self.layer.advance(y, y_var, batch.times, batch.observed, state)
+
+    def forward(self, batch: Batch, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
         """Filter, then decode every posterior."""
-        features = encode_observed(self.encoder, self.inputs(batch), batch.observed)
-        result = self.filter(features, batch)
+        result = self.filter(self.encode(batch), batch, state)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
         mean, var = self.output(posterior.mean, spread, valid=batch.valid)
         return Prediction(mean, var, result._asdict() if intermediates else {})
 
-    def filter(self, features: Float[Tensor, "batch time features"], batch: Batch) -> FilterResult:
+    def encode(self, batch: Batch) -> Float[Tensor, "batch time features"]:
+        """What the layer reads of each time at which anything is observed."""
+        return encode_observed(self.encoder, self.inputs(batch), batch.observed)
+
+    def filter(
+        self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None
+    ) -> FilterResult:
         """The beliefs that are decoded."""
         y, y_var = self.layer.observe(features)  # eq. 2
-        return self.layer.filter(y, y_var, batch.times, batch.observed)
+        return self.layer.filter(y, y_var, batch.times, batch.observed, state)
 
 
 class CRUModel(KalmanModel):

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
-from cru.models.base import Batch, Prediction, Spec
+from cru.models.base import Batch, Hidden, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
 
 
@@ -37,11 +39,22 @@ class ODERNNModel(BaselineModel):
         self.layer = ODERNN(ode, GRUUpdate(2 * self.latent_size, state, config.units), state)
         self.output = state_output(spec, config, config.units)
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
-        """Move, update, and decode every state."""
+    def run(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+        """Move and update."""
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
-        states = self.layer(torch.cat([x, mask.to(x.dtype)], -1), unit_gaps(batch, self.spec, x.dtype), batch.observed)
+        start, since = (None, None) if state is None else state
+        delta = unit_gaps(batch, self.spec, x.dtype, since)
+        states: Tensor = self.layer(torch.cat([x, mask.to(x.dtype)], -1), delta, batch.observed, start)
+        return states
+
+    def advance(self, batch: Batch, state: Hidden | None = None) -> Hidden:
+        """The state after the last time."""
+        return Hidden.after(self.run(batch, state), batch)
+
+    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+        """Decode the state at every time."""
+        states = self.run(batch, state)
         mean, var = self.output(states, valid=batch.valid)
         more = {"states": states, "evaluations": self.layer.ode.evaluations}
         return Prediction(mean, var, more if intermediates else {})

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from cru.functional import Belief
 from cru.functional.likelihood import gaussian_nll, mean_over_times
 from cru.layers.encoders import encode_observed, features_of
-from cru.layers.paired_block import FeatureBank, Mix, PairedBlock
+from cru.layers.paired_block import BlockState, FeatureBank, Mix, PairedBlock
 from cru.models.base import Batch, Model, Prediction, Spec
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
 from cru.models.options import Config
@@ -72,14 +73,29 @@ class PairedModel(Model):
         """Mean and standard deviation of each feature."""
         self.stem.prepare(batches)
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: Batch, *, state: "PairedState | None" = None, intermediates: bool = False) -> Prediction:
         """Through the stack, then decode at every time."""
-        return self._predict(self.inputs(batch), batch, intermediates)
+        return self._predict(self.inputs(batch), batch, state, intermediates)
 
-    def _predict(self, values: Tensor, batch: Batch, intermediates: bool = False) -> Prediction:
-        x, echo = self.stem(values, batch)
-        for block in self.blocks:
-            x = block(x, batch.times, batch.observed)
+    def advance(self, batch: Batch, state: "PairedState | None" = None) -> "PairedState":
+        """The beliefs of all layers after the last time."""
+        return self._run(self.inputs(batch), batch, state)[2]
+
+    def _run(
+        self, values: Tensor, batch: Batch, state: "PairedState | None"
+    ) -> tuple[Tensor, Tensor | None, "PairedState"]:
+        """The stream and what the features' own pairs say, at every time, and the state after the last."""
+        x, echo, bank = self.stem(values, batch, None if state is None else state.bank)
+        after = []
+        for number, block in enumerate(cast(Iterable[PairedBlock], self.blocks)):
+            x, belief = block.run(x, batch.times, batch.observed, None if state is None else state.blocks[number])
+            after.append(belief)
+        return x, echo, PairedState(bank, tuple(after))
+
+    def _predict(
+        self, values: Tensor, batch: Batch, state: "PairedState | None" = None, intermediates: bool = False
+    ) -> Prediction:
+        x, echo, _ = self._run(values, batch, state)
         mean, var = self.output(x, valid=batch.valid)
         if isinstance(self.stem, FeatureStem) and echo is not None and var is not None:
             mean, var = self.stem.restored(echo + mean, var)
@@ -106,10 +122,18 @@ class PairedModel(Model):
         return mean_over_times(gaussian_nll(targets, mean, var, counted, weight), counted)
 
 
+class PairedState(NamedTuple):
+    """What is known after a time: beliefs about each feature by itself (none of pictures), and those of the stack."""
+
+    bank: Belief | tuple[()]
+    blocks: tuple[BlockState, ...]
+
+
 class PairedSmootherModel(PairedModel):
     """The same with the exact smoother in every layer: each time knows the whole series."""
 
     causal: ClassVar[bool] = False
+    advance = Model.advance  # which says that this is not possible
     smooth: ClassVar[bool] = True
 
 
@@ -124,9 +148,11 @@ class PictureStem(nn.Module):
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Nothing."""
 
-    def forward(self, values: Tensor, batch: Batch) -> tuple[Float[Tensor, "batch time width"], None]:
-        """The stream; there is nothing to repeat."""
-        return encode_observed(nn.Sequential(self.encoder, self.enter), values, batch.observed), None
+    def forward(
+        self, values: Tensor, batch: Batch, state: tuple[()] | None = None
+    ) -> tuple[Float[Tensor, "batch time width"], None, tuple[()]]:
+        """The stream; there is nothing to repeat, and nothing to go on from."""
+        return encode_observed(nn.Sequential(self.encoder, self.enter), values, batch.observed), None, ()
 
 
 class FeatureStem(nn.Module):
@@ -158,19 +184,19 @@ class FeatureStem(nn.Module):
         return self.centre + self.scale * mean, self.scale.square() * (var + LEAST_VARIANCE)
 
     def forward(
-        self, values: Float[Tensor, "batch time feature"], batch: Batch
-    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time feature"] | None]:
-        """The stream, and a weighted mean of each feature's pairs where the features are to be predicted."""
+        self, values: Float[Tensor, "batch time feature"], batch: Batch, state: Belief | None = None
+    ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time feature"] | None, Belief]:
+        """The stream, a weighted mean of each feature's pairs where those are to be predicted, and the last belief."""
         mask = batch.mask
         standard = torch.where(mask, (values - self.centre) / self.scale, 0.0)
-        belief = self.bank(standard, mask, batch.times)
+        belief = self.bank(standard, mask, batch.times, state)
         given = torch.cat([standard, mask.to(standard)], -1)
         read = encode_observed(nn.Sequential(self.encoder, self.enter), given, batch.observed)
         stream = read + self.mix(belief)
         if self.weights is None:
-            return stream, None
+            return stream, None, belief.at(-1)
         uppers = belief.mean.chunk(2, -1)[0].unflatten(-1, (self.bank.copies, -1))
-        return stream, (self.weights * uppers).sum(-2)
+        return stream, (self.weights * uppers).sum(-2), belief.at(-1)
 
 
 def _mlp(size: int, hidden: int) -> nn.Sequential:

@@ -99,9 +99,11 @@ def unit_times(batch: Batch, spec: Spec) -> Float[Tensor, "batch time"]:
     return (batch.times - spec.time_start) * unit_scale(spec)
 
 
-def unit_gaps(batch: Batch, spec: Spec, dtype: torch.dtype) -> Float[Tensor, "batch time"]:
-    """The gap before each time, where the whole range of the training times is 1."""
-    return gaps(batch.times, None, unit_scale(spec), dtype)
+def unit_gaps(
+    batch: Batch, spec: Spec, dtype: torch.dtype, since: Float[Tensor, " batch"] | None = None
+) -> Float[Tensor, "batch time"]:
+    """The gap before each time, where the whole range of the training times is 1; before the first, from ``since``."""
+    return gaps(batch.times, since, unit_scale(spec), dtype)
 
 
 def unit_scale(spec: Spec) -> float:

@@ -61,12 +61,12 @@ def filter_sequence(
     check_alike(y, {"y_var": (y_var, y.shape), "delta": (delta, (batch, time)), "basis": (basis, None)})
     check_alike(y, {"mean": (start.mean, (batch, 2 * obs)), "noise": (transition.noise, (2 * obs,))})
     check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
-    outputs = _filter(_KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
+    run = _filter_now if torch.is_inference_mode_enabled() else _filter  # dispatching costs more than a reading
+    outputs = run(_KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
 
-@torch.library.custom_op("cru::filter", mutates_args=())
-def _filter(
+def _filter_now(
     kind: int,
     y: Tensor,
     y_var: Tensor,
@@ -89,6 +89,9 @@ def _filter(
     sizes, given, results = _sizes(y, weight), pointers([*inputs, _rules()]), pointers(outputs)
     threaded(y.shape[0], lambda first, last: call(kind, sizes, given, results, first, last))
     return cast(Eight, tuple(outputs))
+
+
+_filter = torch.library.custom_op("cru::filter", mutates_args=())(_filter_now)
 
 
 @_filter.register_fake

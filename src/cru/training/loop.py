@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,23 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def done(self, settings: TrainingSettings) -> bool:
-        """All epochs are over, or none has been better for long enough."""
+        """All epochs are over, or the time is, or none has been better for long enough."""
         waited = self.epoch - self.best_epoch
-        return self.epoch >= settings.epochs or (settings.patience is not None and waited >= settings.patience)
+        late = self.epoch > 0 and self.share_of_time(settings) >= 1
+        return self.epoch >= settings.epochs or late or (settings.patience is not None and waited >= settings.patience)
+
+    def share_of_time(self, settings: TrainingSettings) -> float:
+        """How much of the minutes is spent, 0 where there is no limit."""
+        if settings.minutes is None:
+            return 0.0
+        spent: float = sum(record["seconds"] + record["validation_seconds"] for record in self.history)
+        return spent / (60 * settings.minutes)
 
 
 class Loop:
     """Trains a model on series. Everything random is drawn anew from (seed, epoch), so a run that was cut short goes on
-    from its last checkpoint to the very same weights.
+    from its last checkpoint to the very same weights. ``renew`` gives the training series of each epoch (numbered from
+    0), where what is withheld of them changes; there must be as many as in ``train``.
 
     >>> loop = Loop(settings, model, splits.train, splits.validation, engine=Engine(), folder=out)  # doctest: +SKIP
     >>> loop.run()  # doctest: +SKIP
@@ -61,10 +71,11 @@ class Loop:
         engine: Engine,
         folder: Path,
         listener: Listener | None = None,
+        renew: Callable[[int], SeriesSet] | None = None,
     ) -> None:
         self.settings, self.options, self.engine, self.folder = settings, settings.training, engine, folder
         self.model = model.to(engine.device)
-        self.train, self.validation = train, validation
+        self.train, self.validation, self.renew = train, validation, renew
         self.listener = listener or Listener()
         self.optimizer = make_optimizer(model, self.options)
         self.progress = Progress()
@@ -89,6 +100,8 @@ class Loop:
         start, total, count = time.perf_counter(), 0.0, 0.0
         torch.manual_seed(_draw(self.settings.seed, epoch, self.engine.share[0]))
         self.model.train()
+        if self.renew is not None:
+            self.train = self.renew(epoch)
         order = generator((self.settings.seed, epoch, _ORDER)).permutation(len(self.train))
         for number in range(self.batches):
             chosen = order[number * self.options.batch_size :][: self.options.batch_size]
@@ -105,28 +118,33 @@ class Loop:
             share=self.engine.share,
             total=self.engine.total,
         )
+        # The same for all processes, which must agree when the time is over.
+        spent = torch.tensor([trained - start, time.perf_counter() - trained], dtype=torch.float64)
+        seconds, validation_seconds = (self.engine.total(spent) / self.engine.share[1]).tolist()
         return {
             "epoch": epoch + 1,
             "loss": total / max(count, 1),
             "validation": scores.as_dict(),
             "skipped": self.progress.skipped,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
-            "seconds": round(trained - start, 3),
-            "validation_seconds": round(time.perf_counter() - trained, 3),
+            "seconds": round(seconds, 3),
+            "validation_seconds": round(validation_seconds, 3),
         }
 
     def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float]:
         """One step of the optimizer on the series ``chosen`` by all processes together; the loss, and the time points
         that it is a mean over."""
         rank, world = self.engine.share
-        step, steps = epoch * self.batches + number, self.options.epochs * self.batches
+        steps = self.options.epochs * self.batches
+        # With a limit of time, the schedule goes by whatever is further, so that it ends before the time does.
+        step = max(epoch * self.batches + number, int(self.progress.share_of_time(self.options) * steps))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.options, step, steps)
         mine = chosen[rank::world]
         batch = self.train.batch(mine if len(mine) else chosen[:1], dtype=self.model.dtype).to(self.engine.device)
         points = float(batch.target_mask.flatten(2).any(-1).sum()) if len(mine) else 0.0
         self.optimizer.zero_grad()
-        loss = self.model.loss(batch, progress=step / steps)
+        loss = self.model.loss(batch, progress=min(1.0, step / steps))
         self.engine.backward(loss)
         mean, points = self.engine.average(self.model, loss, points)
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip or math.inf))

@@ -57,12 +57,13 @@ class TrainingSettings:
     dtype: Literal["float32", "float64"] = "float32"
     monitor: Literal["mse", "mae", "nll", "crps"] = "mse"  # which validation score chooses the best epoch
     patience: int | None = None  # epochs without a better one before it stops early
+    minutes: float | None = None  # of training before it stops, after the epoch under way
     max_skipped: int = 5  # steps in a row with a non-finite loss or gradient before it gives up
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("warmup", 0), ("patience", 1), ("max_skipped", 1)):
             _at_least(f"training.{name}", getattr(self, name), least)
-        for name in ("learning_rate", "clip", "decay"):
+        for name in ("learning_rate", "clip", "decay", "minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`training.{name}` must be positive, got {value}.")

@@ -1,0 +1,39 @@
+"""``cru fit``: a forecaster for one's own table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console
+
+
+def fit(
+    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with one row for each reading.")],
+    time: Annotated[str, typer.Option(help="The column of times: numbers, or dates like 2024-01-31T12:00.")],
+    out: Annotated[Path, typer.Option(help="The folder of the model.")],
+    id_: Annotated[str | None, typer.Option("--id", help="The column that names the series; without it, one.")] = None,
+    values: Annotated[str | None, typer.Option(help="Columns of readings, with commas; all others by default.")] = None,
+    variable: Annotated[str | None, typer.Option(help="In a long table, the column that says what was read.")] = None,
+    average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
+    model: Annotated[str, typer.Option(help="A model of `cru models`.")] = "cru",
+    epochs: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
+    minutes: Annotated[float, typer.Option(help="Stop after so many.", min=0.01)] = 4.0,
+    seed: Annotated[int, typer.Option(help="Fixes split, initial weights and what is withheld.", min=0)] = 0,
+    history: Annotated[bool, typer.Option(help="Keep the readings in the folder, for `cru forecast`.")] = True,
+) -> None:
+    """Learn from a table of irregular readings and write a model folder, for `cru forecast`, `impute` and `plot`."""
+    from cru.forecaster import Forecaster
+    from cru.forecaster.folder import check_empty
+
+    check_empty(out)  # before the long part
+    forecaster = Forecaster(model, epochs=epochs, minutes=minutes, seed=seed)
+    chosen = [name.strip() for name in values.split(",")] if values else None
+    columns = {"id": id_, "time": time, "values": chosen, "variable": variable}
+    forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
+    forecaster.save(out, history=history)
+    scores = forecaster.scores_
+    said = f"R² {scores['r2']:.3f} on {scores['count']:,} withheld values"
+    if "coverage90" in scores:
+        said += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
+    make_console().print(f"{said}. Kept in {out}.", soft_wrap=True)

@@ -1,0 +1,41 @@
+"""``cru forecast``: what comes after the last reading of each series."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console
+
+Model = Annotated[Path, typer.Argument(help="A folder that `cru fit` wrote.")]
+Out = Annotated[Path, typer.Option(help="The .csv or .parquet file for the answers.")]
+Level = Annotated[list[float] | None, typer.Option(help="An interval in per cent, as often as wanted: 50 and 90.")]
+
+
+def forecast(
+    model: Model,
+    horizon: Annotated[str, typer.Option(help='How far: "30D", "6h"; a number where times are numbers.')],
+    out: Out,
+    table: Annotated[Path | None, typer.Argument(help="Readings to start from; those of training without it.")] = None,
+    every: Annotated[str | None, typer.Option(help="The step; about the typical gap without it.")] = None,
+    level: Level = None,
+) -> None:
+    """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
+    from cru.forecaster import Forecaster
+    from cru.forecaster.frames import check_ending, write_frame
+
+    check_ending(out)
+    forecaster = Forecaster.load(model)
+    plain = forecaster.clock_.kind == "number"
+    steps = {"horizon": as_number(horizon) if plain else horizon, "every": as_number(every) if plain else every}
+    answers = forecaster.forecast(table, **steps, level=level or [50, 90])
+    write_frame(answers, out)
+    make_console().print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
+
+
+def as_number(text: str | None) -> float | str | None:
+    """A number, if it is one; the forecaster says what is wrong with anything else."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,25 @@
+"""``cru impute``: every missing value of a table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console
+from cru.cli.forecast import Level, Model, Out
+
+
+def impute(
+    model: Model,
+    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
+    out: Out,
+    level: Level = None,
+) -> None:
+    """Fill in what is missing and write a long table: id, time, variable, mean, std and intervals."""
+    from cru.forecaster import Forecaster
+    from cru.forecaster.frames import check_ending, write_frame
+
+    check_ending(out)
+    answers = Forecaster.load(model).impute(table, level=level or [50, 90])
+    write_frame(answers, out)
+    make_console().print(f"{len(answers):,} missing values in {out}.", soft_wrap=True)

@@ -1,0 +1,27 @@
+"""``cru plot``: a picture of one series with its mean and bands."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console
+from cru.cli.forecast import Model, as_number
+
+
+def plot(
+    model: Model,
+    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
+    series: Annotated[str | None, typer.Option(help="The id of the series; the first of the table without it.")] = None,
+    horizon: Annotated[str | None, typer.Option(help="How far after the last reading; a tenth of the span.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The .png file; SERIES.png by default.")] = None,
+) -> None:
+    """Draw the readings of a series, the mean, the 50 and 90 % bands, and its gaps."""
+    from cru.forecaster import Forecaster
+    from cru.forecaster.plot import draw
+
+    path = out or Path(f"{series or 'series'}.png")
+    forecaster = Forecaster.load(model)
+    plain = forecaster.clock_.kind == "number"
+    draw(forecaster, table, path, series=series, horizon=as_number(horizon) if plain else horizon)
+    make_console().print(f"Picture: {path}", soft_wrap=True)

@@ -1,0 +1,96 @@
+"""``cru stream``: readings in, predictions out, as JSON lines."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from cru.forecaster.stream import Stream
+
+
+def stream(
+    model: Annotated[Path, typer.Argument(help="A model folder, made by `cru fit`.")],
+    ahead: Annotated[str | None, typer.Option(help="Predict so long after each reading, 6h say; else at it.")] = None,
+    level: Annotated[list[float] | None, typer.Option(help="An interval in per cent; may be repeated.")] = None,
+    drop_late: Annotated[
+        bool,
+        typer.Option("--drop-late", help="Drop a reading from before its series' last one, rather than refuse it."),
+    ] = False,
+    state: Annotated[
+        Path | None, typer.Option(help="Go on from this file if it is there, and keep the state in it at the end.")
+    ] = None,
+) -> None:
+    """Take readings from standard input, one JSON object a line, and write a prediction for each.
+
+    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is a reading, one without values a question. A line that makes
+    no sense is answered with {"line": 3, "error": "..."}, and the stream goes on.
+    """
+    from cru.forecaster import Forecaster
+    from cru.forecaster.answers import check_levels
+
+    forecaster = Forecaster.load(model)
+    gap = 0.0 if ahead is None else forecaster.clock_.duration(_number(ahead), "ahead")
+    levels = check_levels(level or [90])
+    live = forecaster.stream(
+        late="drop" if drop_late else "refuse", state=state if state is not None and state.exists() else None
+    )
+    # Polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may never come.
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+    try:
+        for answer in answers(live, sys.stdin.buffer, gap, levels):
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the state is kept in {state}." if state else "no state is kept.") from None
+    finally:
+        if state is not None:
+            live.save(state)
+
+
+def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...]) -> Iterator[dict[str, Any]]:
+    """An answer for each line that is not blank."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield answer(live, line, gap, levels)
+        except ValueError as error:
+            yield {"line": number, "error": " ".join(str(error).split())}
+
+
+def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
+    """Take in one line, and predict."""
+    import numpy as np
+
+    try:
+        asked = json.loads(line)
+    except ValueError:
+        raise ValueError("a line must be one JSON object.") from None
+    if not isinstance(asked, dict) or not {"id", "time"} <= asked.keys() <= {"id", "time", "values"}:
+        raise ValueError('a line must be an object with "id", "time" and, for a reading, "values".')
+    name, time, values = asked["id"], asked["time"], asked.get("values")
+    if values is not None and not isinstance(values, dict):
+        raise ValueError('"values" must be an object from names to numbers.')
+    if values is not None and not live.update(name, time, values):
+        return {"id": name, "time": time, "dropped": "late"}
+    if gap and values is not None:
+        clock = live.forecaster.clock_
+        later = clock.stamps(np.array([clock.number(time) + gap]))[0]
+        time = later if clock.kind == "number" else later.isoformat()
+    return {"id": name, "time": time, "predictions": live.predict(name, time, level=levels)}
+
+
+def _number(text: str) -> Any:
+    """A length of time as the user's clock wants it: a number where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

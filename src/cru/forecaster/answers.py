@@ -1,0 +1,121 @@
+"""What a model says at any time, in the user's units and with intervals that hold."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+
+from cru.data import Scaler, SeriesSet
+from cru.evaluation import predict
+from cru.forecaster.calibration import Calibration
+from cru.functional.likelihood import VARIANCE_FLOOR
+from cru.models import Model
+
+BATCH = 64  # series that are answered together
+
+
+class Answer(NamedTuple):
+    """Values in the user's units, one row for each time asked for."""
+
+    mean: Float[np.ndarray, "n variable"]
+    std: Float[np.ndarray, "n variable"]
+    bounds: dict[str, Float[np.ndarray, "n variable"]]  # "lo-90", "hi-90"
+
+
+def calibrated(
+    mean: Float[np.ndarray, "n variable"],
+    var: Float[np.ndarray, "n variable"],
+    lead: Float[np.ndarray, " n"],
+    *,
+    scaler: Scaler,
+    calibration: Calibration,
+    levels: Sequence[float] = (),
+) -> Answer:
+    """From a model's scaled mean and variance to honest numbers in the user's units."""
+    std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
+    bounds = {}
+    for level in levels:
+        for side, p in (("lo", 0.5 - level / 200), ("hi", 0.5 + level / 200)):
+            bounds[f"{side}-{level:g}"] = scaler.inverse(mean + std * calibration.quantile(p, lead))
+    return Answer(scaler.inverse(mean), scaler.inverse_std(std * calibration.spread(lead)), bounds)
+
+
+def check_levels(level: Any) -> tuple[float, ...]:
+    """Levels in per cent, one or several."""
+    levels = tuple(level) if isinstance(level, list | tuple | np.ndarray) else (level,)
+    for one in levels:
+        number = isinstance(one, int | float | np.integer | np.floating) and not isinstance(one, bool)
+        if not (number and 1 <= one <= 99.8):
+            raise ValueError(f"`level` must be per cent from 1 to 99.8, such as [50, 90], got {one!r}.")
+    return tuple(dict.fromkeys(map(float, levels)))
+
+
+def raw_answers(
+    model: Model, series: SeriesSet
+) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
+    """The model's own mean and variance at every time point of scaled series."""
+    means, variances = [np.empty((0, len(series.names)))], [np.empty((0, len(series.names)))]
+    with torch.no_grad():
+        for batch, said in predict(model, series, batch_size=BATCH):
+            assert said.var is not None  # features are Gaussian
+            means.append(said.mean[batch.valid].double().numpy())
+            variances.append(said.var[batch.valid].double().numpy())
+    return np.concatenate(means), np.concatenate(variances)
+
+
+def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, " row"]:
+    """The time since the last reading that a model may have seen: 0 at a reading, infinite before the first one.
+
+    For a model that looks at later readings, too, the time to the nearest on either side.
+    """
+    seen = np.asarray(series.mask.any(1))
+    rows = np.arange(len(seen))
+    begins, ends = (np.repeat(side, series.lengths) for side in (series.offsets[:-1], series.offsets[1:]))
+    last = np.maximum.accumulate(np.where(seen, rows, -1)) if len(rows) else rows
+    since = np.where(last >= begins, series.times - series.times[last], np.inf)
+    if causal:
+        return since
+    following = np.minimum.accumulate(np.where(seen, rows, len(rows))[::-1])[::-1]
+    until = np.where(following < ends, series.times[np.minimum(following, len(rows) - 1)] - series.times, np.inf)
+    return np.minimum(since, until)
+
+
+class Question(NamedTuple):
+    """Series with the times asked for among their time points, and which rows those are."""
+
+    series: SeriesSet
+    rows: Int64[np.ndarray, " asked"]
+
+
+def ask(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]]) -> Question:
+    """Series with further time points at which nothing is observed: ``at`` has times for each series, in any order.
+
+    A time that a series already has stays one time point. The rows are sorted by series and time.
+    """
+    asked = [np.unique(times) for times in at]
+    counts = np.array([len(times) for times in asked], np.int64)
+    owner = np.concatenate([series.series_index, np.repeat(np.arange(len(series)), counts)])
+    times = np.concatenate([series.times, *asked])
+    is_query = np.arange(len(times)) >= len(series.times)
+    order = np.lexsort((is_query, times, owner))  # a reading before the question at its time
+    owner, times, is_query = owner[order], times[order], is_query[order]
+    repeats = np.zeros(len(times), bool)
+    repeats[1:] = is_query[1:] & (np.diff(owner) == 0) & (np.diff(times) == 0)
+    place = np.cumsum(~repeats) - 1
+    source = order[~repeats]
+    old = source < len(series.times)
+    values = np.zeros((len(source), *series.input_shape), series.values.dtype)
+    mask = np.zeros(values.shape, bool)
+    values[old], mask[old] = series.values[source[old]], series.mask[source[old]]
+    widened = dataclasses.replace(
+        series,
+        times=times[~repeats],
+        values=values,
+        mask=mask,
+        offsets=np.searchsorted(owner[~repeats], np.arange(len(series) + 1)).astype(np.int64),
+        per_time={},
+    )
+    return Question(widened, place[is_query])

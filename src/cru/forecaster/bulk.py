@@ -1,0 +1,107 @@
+"""Many series of a stream at once: a table of readings in, a frame of predictions out."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from cru.data import Batch
+from cru.forecaster.answers import BATCH, Answer
+from cru.forecaster.frames import further_look, long_frame
+from cru.forecaster.stream import LOOK_BACK, SORT, Kept
+
+if TYPE_CHECKING:
+    from cru.forecaster.stream import Stream
+
+
+@torch.inference_mode()
+def take_in(stream: "Stream", table: Any) -> int:
+    """Every row of a table, late ones refused before anything is done, or dropped; how many were taken."""
+    fitted = stream.forecaster
+    series = further_look(table, fitted.columns_, fitted.clock_, fitted.names_)
+    rows = np.array([stream.rows_of.get(name, -1) for name in series.ids], np.int64)
+    last = np.full(len(rows), -math.inf)
+    last[rows >= 0] = stream.rows.take(torch.from_numpy(rows[rows >= 0])).last.numpy()
+    late = series.times < np.repeat(last, series.lengths)
+    if late.any() and stream.late == "refuse":
+        name, moment = series.ids[series.series_index[late.argmax()]], float(series.times[late.argmax()])
+        raise stream.too_early(name, moment, stream.rows.row(stream.rows_of[name]), SORT)
+    offsets = np.concatenate([[0], np.cumsum(~late)])[series.offsets]
+    series = series.take_rows(np.flatnonzero(~late), offsets).scaled_by(fitted.scaler_)
+    for known in (True, False):
+        group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
+        group = group[np.argsort(series.lengths[group], kind="stable")]  # of one length together: little padding
+        for start in range(0, len(group), BATCH):
+            chosen = group[start : start + BATCH]
+            _advance(stream, series.batch(chosen, dtype=stream.model.dtype), rows[chosen] if known else None)
+    return int((~late).sum())
+
+
+def _advance(stream: "Stream", batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
+    """Series that are all known, in their rows, or all new."""
+    seen = torch.where(batch.observed, batch.times, -math.inf).amax(1)
+    if rows is None:
+        state = stream.model.advance(batch)
+        first = stream.add(batch.ids)
+        places = torch.arange(first, first + len(batch))
+    else:
+        places = torch.from_numpy(rows)
+        kept: Kept = stream.rows.take(places)
+        state = stream.model.advance(batch, kept.state)
+        seen = torch.maximum(seen, kept.seen)
+    stream.rows.put(places, Kept(state, batch.times[:, -1], seen))  # padding repeats the last time
+
+
+@torch.inference_mode()
+def expect(stream: "Stream", at: Any, ids: Sequence[object] | None, levels: tuple[float, ...]) -> Any:
+    """A frame of predictions for some series, or all, at the same times."""
+    clock, columns, variables = stream.forecaster.clock_, stream.forecaster.columns_, stream.forecaster.names_
+    moments = np.unique(clock.numbers(at))
+    names = list(stream.names) if ids is None else [stream.known(name) for name in ids]
+    if not names or not len(moments):
+        raise ValueError("`at` and `ids` must hold at least one time and one series of the stream.")
+    parts = [_expect(stream, names[i : i + BATCH], moments, levels) for i in range(0, len(names), BATCH)]
+    numbers = {"mean": [part.mean for part in parts], "std": [part.std for part in parts]}
+    numbers |= {bound: [part.bounds[bound] for part in parts] for bound in parts[0].bounds}
+    return long_frame(
+        columns,
+        clock,
+        ids=[name for name in names for _ in range(len(moments) * len(variables))],
+        times=np.repeat(np.tile(moments, len(names)), len(variables)),
+        variables=list(variables) * (len(names) * len(moments)),
+        numbers={name: np.concatenate(found).ravel() for name, found in numbers.items()},
+        polars=columns.polars,
+    )
+
+
+def _expect(
+    stream: "Stream", names: Sequence[str], moments: Float64[np.ndarray, " asked"], levels: tuple[float, ...]
+) -> Answer:
+    kept: Kept = stream.rows.take(torch.tensor([stream.rows_of[name] for name in names]))
+    early = (kept.last > moments[0]).nonzero()
+    if len(early):
+        name = names[int(early[0])]
+        raise stream.too_early(name, float(moments[0]), stream.rows.row(stream.rows_of[name]), LOOK_BACK)
+    said = stream.model(_questions(stream, names, torch.from_numpy(moments)), state=kept.state)
+    return stream.answer(said, (moments - kept.seen.numpy()[:, None]).ravel(), levels)
+
+
+def _questions(stream: "Stream", names: Sequence[str], moments: Float64[Tensor, " asked"]) -> Batch:
+    """Nothing observed at any of the times."""
+    shape = (len(names), len(moments))
+    values = torch.zeros(*shape, len(stream.forecaster.names_), dtype=stream.model.dtype)
+    nothing = values[..., :0]
+    return Batch(
+        times=moments.expand(shape),
+        values=values,
+        mask=values.bool(),
+        targets=nothing,
+        target_mask=nothing.bool(),
+        hidden=nothing.bool(),
+        lengths=torch.full((len(names),), len(moments)),
+        ids=tuple(names),
+    )

@@ -1,0 +1,125 @@
+"""Intervals that hold what they say: the quantiles of the standardised errors on series that were not trained on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+ENOUGH = 100  # errors before a variable has quantiles of its own
+SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so many ranges
+SKEWED = 50  # series before errors upwards and downwards are told apart
+_TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
+PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
+_Z90 = 1.6448536269514722
+# The same for N(0, 1), where there are no errors to go by.
+_NORMAL = np.array([-3.0902, -2.8070, -2.5758, -2.3263, -1.9600])
+_NORMAL_MIDDLE = np.array([-1.6449, -1.2816, -1.0364, -0.8416, -0.6745, -0.5244, -0.3853, -0.2533, -0.1257])
+NORMAL = np.concatenate([_NORMAL, _NORMAL_MIDDLE, [0.0], -_NORMAL_MIDDLE[::-1], -_NORMAL[::-1]])
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Quantiles of (value - mean) / std for each variable at some leads, the times since the last reading.
+
+    A model's own deviations are too small where it is overconfident, and its errors are skewed where a variable is
+    (rain). Both show in these errors, and an interval made of their quantiles covers what it should whatever their
+    distribution: a split-conformal interval, for exchangeable series. Between the leads, quantiles are interpolated
+    along log lead; the first lead is 0, a value missing from a reading; the last stands for no reading at all before.
+    """
+
+    leads: Float[np.ndarray, " lead"]
+    quantiles: Float[np.ndarray, "lead variable probability"]
+
+    @staticmethod
+    def fit(
+        errors: Float[np.ndarray, "row variable"],
+        counted: Bool[np.ndarray, "row variable"],
+        lead: Float[np.ndarray, " row"],
+        *,
+        series: int,
+    ) -> "Calibration":
+        """From standardised errors where they are ``counted``, the lead of each row, and the number of series.
+
+        Errors of one series are alike, so it is the number of series that says how fine a distinction they bear: of
+        leads, and of errors upwards and downwards.
+        """
+        if series < SKEWED:
+            errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, 2)
+        known = counted.any(1)
+        between = lead[(lead > 0) & np.isfinite(lead) & known]
+        bins = int(np.clip(series // SERIES, 1, BINS))
+        shortest, longest = np.quantile(between, (0.02, 0.98)) if len(between) else (1.0, 1.0)
+        edges = np.geomspace(shortest, longest, bins - 1)
+        inner = 1 + np.searchsorted(edges, lead, side="left")
+        last = len(edges) + 2
+        group = np.where(lead == 0, 0, np.where(np.isfinite(lead), inner, last))
+        kept = [g for g in range(1, last) if (known & (group == g)).any()]
+        leads = [0.0, *(float(np.median(lead[known & (group == g)])) for g in kept), np.inf]
+        everything = _quantiles(errors[counted], NORMAL)
+        each = _own(errors, counted, np.tile(everything, (errors.shape[1], 1)))
+        own = [_own(errors[group == g], counted[group == g], each) for g in (0, *kept, last)]
+        return Calibration(np.array(leads), np.round(own, 6))  # as it is saved
+
+    def quantile(self, p: float, lead: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n variable"]:
+        """The ``p``-quantile of the standardised error of each variable at each lead."""
+        upper = int(np.clip(np.searchsorted(PROBABILITIES, p), 1, len(PROBABILITIES) - 1))
+        low, high = PROBABILITIES[upper - 1 : upper + 1]
+        share = np.clip((p - low) / (high - low), 0, 1)
+        at = (1 - share) * self.quantiles[:, :, upper - 1] + share * self.quantiles[:, :, upper]
+        return self._between(at, lead)
+
+    def spread(self, lead: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n variable"]:
+        """What to multiply the model's deviation with, so that a normal distribution has the calibrated 90 % width."""
+        width = self.quantile(0.95, lead) - self.quantile(0.05, lead)
+        factor: np.ndarray = np.maximum(width / (2 * _Z90), 1e-6)
+        return factor
+
+    def draw(self, uniform: Float[np.ndarray, "n variable"], lead: Float[np.ndarray, " n"]) -> np.ndarray:
+        """Standardised errors at random, by the inverse of their distribution."""
+        upper = np.clip(np.searchsorted(PROBABILITIES, uniform), 1, len(PROBABILITIES) - 1)
+        low, high = PROBABILITIES[upper - 1], PROBABILITIES[upper]
+        share = np.clip((uniform - low) / (high - low), 0, 1)
+        curves = self._between(self.quantiles, lead)
+        below, above = (np.take_along_axis(curves, at[..., None], 2)[..., 0] for at in (upper - 1, upper))
+        drawn: np.ndarray = (1 - share) * below + share * above
+        return drawn
+
+    def _between(self, at: np.ndarray, lead: Float[np.ndarray, " n"]) -> np.ndarray:
+        """Rows of ``at``, which has one for each of the leads, interpolated along log lead."""
+        inner = np.arange(1, len(self.leads) - 1)
+        if len(inner) == 0:
+            place = np.where(lead == 0, 0, len(self.leads) - 1).astype(np.float64)
+        else:
+            with np.errstate(divide="ignore"):
+                place = np.interp(np.log(lead), np.log(self.leads[inner]), inner)
+            place = np.where(lead == 0, 0.0, np.where(np.isfinite(lead), place, len(self.leads) - 1))
+        lower = np.floor(place).astype(np.int64)
+        share = (place - lower).reshape(-1, *(1,) * (at.ndim - 1))
+        mixed: np.ndarray = (1 - share) * at[lower] + share * at[np.minimum(lower + 1, len(at) - 1)]
+        return mixed
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"leads": self.leads[:-1].tolist(), "quantiles": self.quantiles.tolist()}
+
+    @staticmethod
+    def from_dict(saved: dict[str, Any]) -> "Calibration":
+        """The reverse."""
+        return Calibration(np.array([*saved["leads"], np.inf]), np.array(saved["quantiles"]))
+
+
+def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """The quantiles of each variable among some rows, or the others where there are too few errors."""
+    found = otherwise.copy()
+    for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
+        found[k] = _quantiles(errors[counted[:, k], k], otherwise[k])
+    return found
+
+
+def _quantiles(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Weibull's: a further value lies below the p-quantile with probability p, also where there are few."""
+    if len(errors) < ENOUGH:
+        return otherwise
+    found: np.ndarray = np.quantile(errors, PROBABILITIES, method="weibull")
+    return found

@@ -1,0 +1,191 @@
+"""The user's times, numbers or dates, and the numbers that a model counts in."""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from cru.data.tables import UNITS
+
+_SPELLED = {
+    "d": "D",
+    "day": "D",
+    "days": "D",
+    "H": "h",
+    "hour": "h",
+    "hours": "h",
+    "minutes": "min",
+    "w": "W",
+    "S": "s",
+}
+_STEPS = {"D": (1, 7, 14, 28, 91, 365), "h": (1, 2, 3, 6, 12), "min": (1, 2, 5, 10, 15, 30), "s": (1, 2, 5, 10, 15, 30)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """How times are written, and how they become numbers: as they are, or dates in ``unit`` since ``origin``.
+
+    >>> clock = Clock(kind="datetime", unit="h", origin="2024-01-01")
+    >>> clock.number("2024-01-02T12:00"), clock.duration("2D")
+    (36.0, 48.0)
+    """
+
+    kind: str = "number"  # or "date" or "datetime"
+    unit: str = ""
+    origin: str | None = None
+    zone: str | None = None
+
+    @staticmethod
+    def of(column: pl.Series) -> "Clock":
+        """The clock of a table's column of times; dates count in days."""
+        if column.dtype.is_numeric():
+            return Clock()
+        if column.dtype not in (pl.Date, pl.Datetime):
+            raise ValueError(
+                f"column {column.name!r} must hold numbers or dates, got {column.dtype}. Parse it first, for example "
+                "with pandas.to_datetime(..., utc=True), which also makes one time zone of several."
+            )
+        if column.null_count() == len(column):
+            raise ValueError(f"the table must have at least one row with a time in {column.name!r}.")
+        kind = "date" if column.dtype == pl.Date else "datetime"
+        zone = getattr(column.dtype, "time_zone", None)
+        first = _utc(column).min()
+        origin = pl.Series([first]).cast(pl.Datetime("us")).dt.to_string("iso:strict")[0]
+        return Clock(kind=kind, unit="D", origin=origin, zone=zone)
+
+    def in_unit(self, gap: float) -> "Clock":
+        """The same clock in the coarsest unit in which ``gap``, counted in its unit, is at least 1."""
+        if self.kind == "number":
+            return self
+        length = gap * UNITS[self.unit] * (1 + 1e-9)
+        fitting = [unit for unit in ("D", "h", "min", "s", "ms") if UNITS[unit] <= length]
+        return dataclasses.replace(self, unit=fitting[0] if fitting else "us")
+
+    def column(self, column: pl.Series) -> np.ndarray:
+        """A column of a table as numbers; it must be of the clock's kind."""
+        if self.kind == "number" or column.dtype.is_numeric():
+            if self.kind != "number" or not column.dtype.is_numeric():
+                wanted = "numbers" if self.kind == "number" else "dates"
+                raise ValueError(f"times must be {wanted}, as in the training table, got {column.dtype}.")
+            numbers = column.cast(pl.Float64).to_numpy()
+            if not np.isfinite(numbers).all():
+                raise ValueError(f"times must be finite: {int((~np.isfinite(numbers)).sum())} are not.")
+            return numbers
+        if column.dtype not in (pl.Date, pl.Datetime):
+            raise ValueError(f"times must be dates, as in the training table, got {column.dtype}.")
+        zone = getattr(column.dtype, "time_zone", None)
+        if (zone is None) != (self.zone is None):
+            have, want = ("a", "none") if zone else ("no", "one")
+            raise ValueError(
+                f"times must be written as in the training table: they have {have} time zone, it has {want}."
+            )
+        if column.null_count():
+            raise ValueError(f"times must be there: {column.null_count()} of {len(column)} are missing.")
+        nanoseconds = (_utc(column) - self._origin).dt.total_nanoseconds()
+        counted: np.ndarray = nanoseconds.to_numpy() / UNITS[self.unit]
+        return counted
+
+    def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
+        """Times as a user gives them (numbers, texts, dates of any library) as numbers."""
+        if isinstance(times, str | bytes):
+            raise ValueError(f"`{argument}` must be a list of times, got the text {times!r}.")
+        try:
+            listed = list(times)
+        except TypeError:
+            raise ValueError(f"`{argument}` must be a list of times, got {times!r}.") from None
+        return np.array([self.number(time, argument) for time in listed], np.float64)
+
+    def number(self, time: Any, argument: str = "time") -> float:
+        """One of them."""
+        plain = isinstance(time, int | float | np.integer | np.floating) and not isinstance(time, bool | np.bool_)
+        if plain and self.kind != "number":
+            raise ValueError(f"`{argument}` must be dates, as in the training table, got the number {time}.")
+        if plain:
+            if not np.isfinite(time):
+                raise ValueError(f"`{argument}` must be finite, got {time}.")
+            return float(time)
+        if self.kind == "number":
+            raise ValueError(f"`{argument}` must be numbers, as the times of the training table are, got {time!r}.")
+        try:
+            stamp = _moment(time)
+        except (ValueError, TypeError, OverflowError):
+            raise ValueError(f"`{argument}` must be dates like 2024-01-31T12:00, got {time!r}.") from None
+        return float(self.column(pl.Series([stamp]))[0])
+
+    def stamps(self, numbers: np.ndarray) -> pl.Series:
+        """Numbers as times of the user's kind. Dates stay dates where all of them are whole days."""
+        if self.kind == "number":
+            return pl.Series(numbers)
+        ticks = np.round(np.asarray(numbers) * (UNITS[self.unit] / 1000)).astype(np.int64)
+        moments: pl.Series = pl.Series(ticks).cast(pl.Duration("us")) + self._origin
+        if self.kind == "date" and bool((moments == moments.dt.truncate("1d")).all()):
+            return moments.cast(pl.Date)
+        return moments.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone) if self.zone else moments
+
+    def duration(self, length: Any, argument: str = "duration") -> float:
+        """A length of time: a number where times are numbers, else a text like "30D", "6h" or "1.5 min"."""
+        number = isinstance(length, int | float | np.integer | np.floating) and not isinstance(length, bool)
+        if self.kind == "number":
+            if not number:
+                raise ValueError(
+                    f"`{argument}` must be a number, as the times of the training table are, got {length!r}."
+                )
+            found = float(length)
+        else:
+            found = self._parsed(length, argument)
+        if not 0 < found < np.inf:
+            raise ValueError(f"`{argument}` must be longer than zero, got {length!r}.")
+        return found
+
+    def _parsed(self, length: Any, argument: str) -> float:
+        match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", length) if isinstance(length, str) else None
+        unit = _SPELLED.get(match[2], match[2]) if match else None
+        if match is None or unit not in UNITS:
+            raise ValueError(
+                f"`{argument}` must be a number with its unit ({', '.join(UNITS)}), such as '30D', because the times "
+                f"of the training table are dates, got {length!r}."
+            )
+        return float(match[1]) * UNITS[unit] / UNITS[self.unit]
+
+    def step(self, gap: float) -> float:
+        """A round step of about ``gap``: the largest that is not longer, for dates."""
+        if self.kind == "number":
+            return gap
+        length = gap * UNITS[self.unit] * (1 + 1e-9)
+        fitting = [n * UNITS[unit] for unit, counts in _STEPS.items() for n in counts if n * UNITS[unit] <= length]
+        return max(fitting, default=length) / UNITS[self.unit]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; ``Clock(**saved)`` makes it again."""
+        return dataclasses.asdict(self)
+
+    @property
+    def _origin(self) -> Any:
+        return pl.Series([self.origin]).str.to_datetime(time_unit="us", time_zone=None)[0]
+
+
+def _utc(column: pl.Series) -> pl.Series:
+    """Moments without a zone, in UTC where they had one."""
+    if column.dtype == pl.Date:
+        return column.cast(pl.Datetime("us"))
+    return column.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if column.dtype.time_zone else column  # type: ignore[attr-defined]
+
+
+def _moment(time: Any) -> Any:
+    """A date of any library, or a text, as a datetime of Python's or a numpy one."""
+    import datetime
+
+    if isinstance(time, str):
+        return datetime.datetime.fromisoformat(time)
+    if isinstance(time, np.datetime64):
+        if np.isnat(time):
+            raise ValueError
+        return time.astype("datetime64[us]").item()
+    converted = time.to_pydatetime(warn=False) if hasattr(time, "to_pydatetime") else time
+    if not isinstance(converted, datetime.date) or converted != converted:
+        raise TypeError
+    return converted

@@ -1,0 +1,248 @@
+"""`Forecaster`: fit, predict, forecast, impute, sample, score, save and load on a user's own table."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cru.data import Scaler, SeriesSet
+from cru.forecaster import times as asking
+from cru.forecaster.answers import Question, ask, calibrated, check_levels, leads, raw_answers
+from cru.forecaster.calibration import Calibration
+from cru.forecaster.clock import Clock
+from cru.forecaster.frames import Columns, first_look, further_look, is_polars, long_frame, median_gap
+from cru.forecaster.manners import Estimator
+from cru.forecaster.scoring import errors_of, judge
+from cru.models import Model
+from cru.training.listener import Listener
+from cru.training.settings import TrainingSettings, build
+
+if TYPE_CHECKING:
+    from cru.forecaster.stream import Stream
+
+
+class Forecaster(Estimator):
+    """Learns from a table of irregular readings, then fills in and forecasts, each value with its uncertainty.
+
+    Args:
+        model: any of `cru.models.MODELS`.
+        options: of the model, see `cru models NAME`; its `hidden_size` follows from the number of variables.
+        epochs: at most so many passes over the table.
+        minutes: stop after the epoch in which this time is over; None for no limit.
+        patience: stop after so many epochs without a better score on the validation series.
+        batch_size: series in one step of the optimizer.
+        learning_rate: at the start; it falls to a tenth.
+        seed: of the split, the initial weights and what is withheld in training.
+        progress: a bar on a terminal, else a line an epoch, on standard error.
+
+    >>> forecaster = Forecaster("mean").fit(frame, id="station", time="date", values=["tmax", "tmin"])
+    >>> forecaster.forecast(horizon="2D", level=[50, 90]).columns.tolist()
+    ['station', 'date', 'variable', 'mean', 'std', 'lo-50', 'hi-50', 'lo-90', 'hi-90']
+    """
+
+    model_: Model
+    scaler_: Scaler
+    calibration_: Calibration
+    clock_: Clock
+    columns_: Columns
+    names_: tuple[str, ...]
+    options_: dict[str, Any]  # of the model, with what was chosen for it
+    gap_: float  # the typical time between readings, in the unit of the clock
+    history_: SeriesSet | None  # the training table, from whose end forecasts start
+    scores_: dict[str, Any]  # on the validation series
+
+    def __init__(
+        self,
+        model: str = "cru",
+        *,
+        options: Mapping[str, Any] | None = None,
+        epochs: int = 100,
+        minutes: float | None = 4.0,
+        patience: int | None = 30,
+        batch_size: int = 16,
+        learning_rate: float = 5e-3,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> None:
+        self.model, self.options = model, options
+        self.epochs, self.minutes, self.patience = epochs, minutes, patience
+        self.batch_size, self.learning_rate = batch_size, learning_rate
+        self.seed, self.progress = seed, progress
+
+    def fit(
+        self,
+        table: Any,
+        y: None = None,
+        *,
+        time: str,
+        id: str | None = None,  # noqa: A002 - what the column is called everywhere
+        values: Sequence[str] | str | None = None,
+        variable: str | None = None,
+        duplicates: Literal["refuse", "mean"] = "refuse",
+    ) -> "Forecaster":
+        """Learn from a pandas or polars frame, or a .csv or .parquet file; the arguments are those of `from_table`.
+
+        ``y`` is there for scikit-learn's pipelines and not looked at.
+        """
+        from cru.forecaster.learning import default_options, divide, learn
+
+        chosen = (values,) if isinstance(values, str) else None if values is None else tuple(values)
+        asked = Columns(id=id, time=time, values=chosen, variable=variable, duplicates=duplicates)
+        series, clock, columns = first_look(table, asked)
+        empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
+        if empty:
+            raise ValueError(f"column {empty[0]!r} must hold at least one reading: all of it is missing. Leave it out.")
+        options = default_options(self.model, len(series.names), self.options or {})
+        own = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
+        training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
+        parts = divide(series, self.seed)
+        scaler = Scaler.fit(parts.train.values, parts.train.mask)
+        known = type(parts)(*(part.scaled_by(scaler) for part in parts))
+        settings: dict[str, Any] = {"model": self.model, "options": options, "training": training, "seed": self.seed}
+        model = learn(known, **settings, listener=self._listener())
+        errors = errors_of(model, known.validation, seed=self.seed)
+        self.model_, self.scaler_, self.clock_, self.columns_ = model, scaler, clock, columns
+        self.names_, self.options_, self.history_ = series.names, options, series
+        self.gap_ = median_gap(series)
+        self.calibration_ = errors.calibration()
+        self.scores_ = judge(errors)
+        return self
+
+    def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
+        """Every variable at the times ``at``, given the readings of ``table``: between, before or after them.
+
+        ``at`` is a list of times for all series, a dictionary {id: times}, or a frame with the columns of id and time.
+        A series that was not in training is filtered from the prior; one without any readings gets the prior itself.
+        """
+        self._check_fitted()
+        levels = check_levels(level)
+        series, times = asking.asked(self._series(table), at, self.clock_, self.columns_)
+        return self._answer(ask(series, times), levels, polars=is_polars(table))
+
+    def forecast(self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,)) -> Any:
+        """Every variable after the last reading of each series, up to ``horizon`` ("30D", or a number) later.
+
+        The times lie ``every`` so much; without it, a round step of about the typical gap. Forecasts start from
+        ``table``, or from the training table.
+        """
+        self._check_fitted()
+        levels, series = check_levels(level), self._series(table)
+        times = asking.ahead(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
+        return self._answer(ask(series, times), levels, polars=self._polars(table))
+
+    def impute(self, table: Any, level: Any = (90,)) -> Any:
+        """Every missing value of a table, one row each."""
+        self._check_fitted()
+        levels, series = check_levels(level), self._series(table)
+        rows = np.flatnonzero(~series.mask.all(1))
+        return self._answer(Question(series, rows), levels, polars=is_polars(table), wanted=~series.mask[rows])
+
+    def sample(
+        self, n: int, table: Any = None, *, at: Any = None, horizon: Any = None, every: Any = None, seed: int = 0
+    ) -> Any:
+        """``n`` trajectories of every series, at the times of `predict` (``at``) or of `forecast` (``horizon``).
+
+        Each value is drawn given the readings and all values drawn before it, so that a trajectory hangs together.
+        """
+        from cru.forecaster.sampling import trajectories
+
+        self._check_fitted()
+        if not isinstance(n, int | np.integer) or n < 1:
+            raise ValueError(f"`n` must be a whole number of at least 1, got {n!r}.")
+        if (at is None) == (horizon is None):
+            raise ValueError("`at` or `horizon` must be given, and not both.")
+        series = self._series(table)
+        if at is None:
+            times = asking.ahead(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
+        else:
+            series, times = asking.asked(series, at, self.clock_, self.columns_)
+        drawn = trajectories(self, series, times, n, seed=seed)
+        size = len(self.names_)
+        return long_frame(
+            self.columns_,
+            self.clock_,
+            before={"sample": np.repeat(drawn.sample, size)},
+            ids=[series.ids[i] for i in np.repeat(drawn.owner, size)],
+            times=np.repeat(drawn.times, size),
+            variables=list(self.names_) * len(drawn.times),
+            numbers={"value": drawn.values.ravel()},
+            polars=self._polars(table),
+        )
+
+    def score(self, table: Any, y: None = None) -> float:
+        """R² of values that are withheld from the table's own series as in training: 1 is perfect, 0 the mean.
+
+        All variables count together, each in its standard deviations. ``y`` is not looked at.
+        """
+        self._check_fitted()
+        return float(judge(errors_of(self.model_, self._series(table).scaled_by(self.scaler_), seed=self.seed))["r2"])
+
+    def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
+        """For readings of any number of series as they arrive: see `Stream`. ``state`` is a file that one has saved."""
+        from cru.forecaster.stream import Stream
+
+        self._check_fitted()
+        stream = Stream(self, late=late)
+        if state is not None:
+            stream.restore(state)
+        return stream
+
+    def save(self, folder: Path | str, *, history: bool = True) -> None:
+        """Write the model folder. Without ``history`` it holds no readings, and `forecast` needs a table."""
+        from cru.forecaster.folder import save
+
+        self._check_fitted()
+        save(self, Path(folder), history=history)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "Forecaster":
+        """The forecaster that `save` wrote."""
+        from cru.forecaster.folder import load
+
+        return load(Path(folder))
+
+    def _listener(self) -> Listener:
+        from rich.console import Console
+
+        from cru.training.listener import listener_for
+
+        return (
+            listener_for(Console(stderr=True, highlight=False, markup=False), self.model)
+            if self.progress
+            else Listener()
+        )
+
+    def _series(self, table: Any) -> SeriesSet:
+        if table is not None:
+            return further_look(table, self.columns_, self.clock_, self.names_)
+        if self.history_ is None:
+            raise ValueError("`table` must be given: this model was saved without the readings of its training table.")
+        return self.history_
+
+    def _polars(self, table: Any) -> bool:
+        return self.columns_.polars if table is None else is_polars(table)
+
+    def _answer(
+        self, question: Question, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
+    ) -> Any:
+        series, rows = question.series.scaled_by(self.scaler_), question.rows
+        mean, var = raw_answers(self.model_, series)
+        lead = leads(series, causal=self.model_.causal)
+        answer = calibrated(
+            mean[rows], var[rows], lead[rows], scaler=self.scaler_, calibration=self.calibration_, levels=levels
+        )
+        wanted = np.ones(answer.mean.shape, bool) if wanted is None else wanted
+        row, column = np.nonzero(wanted)
+        owner = series.series_index[rows]
+        return long_frame(
+            self.columns_,
+            self.clock_,
+            ids=[series.ids[i] for i in owner[row]],
+            times=series.times[rows][row],
+            variables=[self.names_[k] for k in column],
+            numbers={
+                name: part[wanted] for name, part in {"mean": answer.mean, "std": answer.std, **answer.bounds}.items()
+            },
+            polars=polars,
+        )

@@ -1,0 +1,151 @@
+"""A user's table on the way in, and the long frame of answers on the way out."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from cru.data import SeriesSet, from_table
+from cru.data.reading import read_table
+from cru.forecaster.clock import Clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns of the training table were what, and what its ids and frames were."""
+
+    id: str | None
+    time: str
+    values: tuple[str, ...] | None = None  # None: all others
+    variable: str | None = None
+    duplicates: str = "refuse"
+    whole_ids: bool = False  # ids were whole numbers, and are given back as such
+    polars: bool = False
+
+    def read(self, table: Any) -> pl.DataFrame:
+        """The columns of a table that matter, as polars."""
+        keys = [name for name in (self.id, self.time, self.variable) if name is not None]
+        text = [name for name in (self.id, self.variable) if name is not None]
+        wanted = list(dict.fromkeys([*keys, *(self.values or ())]))
+        return read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
+
+    def series(self, frame: pl.DataFrame, clock: Clock) -> SeriesSet:
+        """Series of a table that was read, with times in the numbers of the clock."""
+        if frame[self.time].null_count():
+            missing = frame[self.time].null_count()
+            raise ValueError(
+                f"column {self.time!r} must be filled in every row: {missing} of {len(frame)} are missing."
+            )
+        values = self.values[0] if self.variable is not None and self.values else self.values
+        numbers = pl.Series(self.time, clock.column(frame[self.time]), dtype=pl.Float64)
+        series = from_table(
+            frame.with_columns(numbers),
+            id=self.id,
+            time=self.time,
+            values=values,
+            variable=self.variable,
+            duplicates=self.duplicates,  # type: ignore[arg-type]
+        )
+        return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
+
+
+def first_look(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]:
+    """The series of a training table, the clock that its times ask for, and what its columns are like."""
+    frame = columns.read(table)
+    clock = Clock.of(frame[columns.time])
+    series = columns.series(frame, clock)
+    finer = clock.in_unit(median_gap(series))
+    if finer != clock:  # read again, not multiplied: a time must become the same number whenever it is met
+        series = columns.series(frame, finer)
+    columns = dataclasses.replace(
+        columns,
+        whole_ids=columns.id is not None and frame[columns.id].dtype.is_integer(),
+        polars=is_polars(table),
+    )
+    return series, finer, columns
+
+
+def further_look(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
+    """The series of another table with the variables of the training table, in their order."""
+    known = columns if columns.values is None or columns.variable else dataclasses.replace(columns, values=tuple(names))
+    series = known.series(known.read(table), clock)
+    strange = [name for name in series.names if name not in names]
+    if strange:
+        raise ValueError(
+            f"the table must have the variables of the training table, {_some(names)}, and no others: "
+            f"{_some(strange)} was not in training. Leave it out, or fit again with it."
+        )
+    missing = [name for name in names if name not in series.names]
+    if missing and columns.variable is None:
+        raise ValueError(f"the table must have the columns {_some(missing)}, as the training table had.")
+    if tuple(series.names) == tuple(names):
+        return series
+    wide = np.zeros((len(series.times), len(names)))
+    mask = np.zeros(wide.shape, bool)
+    place = [list(names).index(name) for name in series.names]
+    wide[:, place], mask[:, place] = series.values, series.mask
+    return dataclasses.replace(series, values=wide, mask=mask, names=tuple(names))
+
+
+def long_frame(
+    columns: Columns,
+    clock: Clock,
+    *,
+    ids: Sequence[str],
+    times: np.ndarray,
+    variables: Sequence[str],
+    numbers: Mapping[str, np.ndarray],
+    before: Mapping[str, Any] | None = None,
+    polars: bool,
+) -> Any:
+    """One row for each answer: ``before``, id, time, variable, then the columns of ``numbers``."""
+    data: dict[str, Any] = dict(before or {})
+    if columns.id is not None:
+        named = pl.Series(list(ids), dtype=pl.String)
+        data[columns.id] = named.cast(pl.Int64, strict=False) if columns.whole_ids else named
+        if data[columns.id].null_count():
+            data[columns.id] = named
+    data[columns.time] = clock.stamps(times)
+    data[columns.variable or "variable"] = pl.Series(list(variables), dtype=pl.String)
+    frame = pl.DataFrame(data | dict(numbers))
+    return frame if polars else frame.to_pandas()
+
+
+def is_polars(table: Any) -> bool:
+    """Whether answers about this table are polars frames; pandas frames for everything else, files included."""
+    return not isinstance(table, str | Path) and nw.from_native(table, eager_only=True).implementation.is_polars()
+
+
+def check_ending(path: Path) -> None:
+    """Whether a frame can be written there."""
+    if not path.name.lower().endswith((".csv", ".parquet")):
+        raise ValueError(f"`out` must be a .csv or .parquet file, got {path}.")
+
+
+def write_frame(frame: Any, path: Path) -> None:
+    """A frame to a .csv or .parquet file, by its ending; dates without a time of day, which pandas has not, as such."""
+    table = nw.from_native(frame, eager_only=True).to_polars()
+    moments = [c for c in table if c.dtype == pl.Datetime and c.dtype.time_zone is None]
+    table = table.with_columns(c.cast(pl.Date) for c in moments if bool((c == c.dt.truncate("1d")).all()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() == ".parquet":
+        table.write_parquet(path)
+    else:
+        table.write_csv(path)
+
+
+def median_gap(series: SeriesSet) -> float:
+    """The typical time between two readings of a series that differ in time; 1 where there are no two."""
+    gaps = np.diff(series.times)
+    gaps = gaps[(np.diff(series.series_index) == 0) & (gaps > 0)]
+    return float(np.median(gaps)) if len(gaps) else 1.0
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more

@@ -1,0 +1,132 @@
+"""How a forecaster learns: what it trains and validates on, and with which settings."""
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cru.data import SeriesSet
+from cru.data.random import generator
+from cru.forecaster.frames import median_gap
+from cru.forecaster.practice import practice
+from cru.models import Model, create, spec_of
+from cru.models.registry import entry
+from cru.training.checkpoint import read_checkpoint, under_prefix
+from cru.training.engine import Engine
+from cru.training.listener import Listener
+from cru.training.loop import Loop
+from cru.training.run import Batches
+from cru.training.settings import DataSettings, ModelSettings, RunSettings, TrainingSettings
+
+FEW = 20  # series; with fewer, the latest readings of each validate
+LEAST = 10  # readings that make a validation
+SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so many, of which so many after each epoch
+WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
+LONG = 500  # in validation
+EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
+TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
+_SPLIT, _TRAIN, _VALIDATE, _WINDOWS = 0, 1, 2, 4  # streams of the seed; 3 is in scoring
+
+
+class Parts(NamedTuple):
+    """What trains, and what chooses the best epoch and calibrates."""
+
+    train: SeriesSet
+    validation: SeriesSet
+
+
+def divide(series: SeriesSet, seed: int) -> Parts:
+    """By series where there are many, by time where there are few: the last fifth of each validates."""
+    late = np.maximum(LEAST, series.lengths // 5)
+    late[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
+    if late.any():
+        early = series.lengths - late
+        return Parts(_part(series, early * 0, early), _part(series, early, late))
+    if len(series) < 2:
+        raise ValueError(
+            f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "
+            f"got one with {len(series.times)}."
+        )
+    order = generator((seed, _SPLIT)).permutation(len(series))
+    held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]
+    validation = series.take(np.sort(held))
+    return Parts(series.take(np.setdiff1d(order, held)), _part(validation, 0, np.minimum(validation.lengths, LONG)))
+
+
+def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
+    """The training series of an epoch: a series of up to `WINDOW` readings as it is, a place at random in a longer one.
+
+    Long series are drawn more often; where all are short and there are no more than fit into an epoch, each comes as
+    often as the others.
+    """
+    weight = np.maximum(1.0, series.lengths / WINDOW)
+    count = int(np.clip(np.ceil(weight.sum()), *EPOCH))
+    place = (np.arange(count) + rng.random()) / count * weight.sum()
+    chosen = series.take(np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1))
+    room = np.maximum(0, chosen.lengths - WINDOW)
+    return _part(chosen, rng.integers(0, room + 1), np.minimum(chosen.lengths, WINDOW))
+
+
+def _part(series: SeriesSet, start: np.ndarray | int, length: np.ndarray) -> SeriesSet:
+    """So many time points of each series from ``start`` on; series without any are left out."""
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    begins = series.offsets[:-1] + start
+    rows = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], length)
+    part = series.take_rows(rows, offsets)
+    return part.take(np.flatnonzero(length)) if (length == 0).any() else part
+
+
+def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A state that grows with the root of the number of variables: 10 for up to 8, 22 for 37, at most 32.
+
+    The variance of the output goes through softplus: with the square of the paper a training now and then runs away,
+    when a raw output passes through zero.
+    """
+    size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * variables))))
+    own = {"hidden_size": size, "variance_map": "softplus"}
+    known = {field.name for field in dataclasses.fields(entry(model).model.Config) if field.default is None}
+    return {name: value for name, value in own.items() if name in known} | dict(options)
+
+
+def learn(
+    parts: Parts,
+    *,
+    model: str,
+    options: Mapping[str, Any],
+    training: TrainingSettings,
+    seed: int,
+    listener: Listener | None,
+) -> Model:
+    """The best epoch of a model that practises on the training part, anew each epoch."""
+    settings = RunSettings(
+        data=DataSettings(dataset="own", task="practice"),
+        model=ModelSettings(name=model, options=options),
+        training=training,
+        seed=seed,
+    )
+    watched = np.unique(np.linspace(0, len(parts.validation) - 1, WATCH).round().astype(np.int64))
+    validation = practice(parts.validation.take(watched), (seed, _VALIDATE))
+    whole = practice(parts.train, (seed, _TRAIN))
+
+    def renew(epoch: int) -> SeriesSet:
+        return practice(windows(parts.train, generator((seed, _WINDOWS, epoch))), (seed, _TRAIN, epoch))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = create(model, spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train)), **options)
+    engine = Engine()
+    made.prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
+    if made.num_parameters:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            loop = Loop(
+                settings, made, renew(0), validation, engine=engine, folder=folder, listener=listener, renew=renew
+            )
+            loop.run()
+            made.load_state_dict(under_prefix("model.", read_checkpoint(loop.best)[0]))
+    return made.cpu().eval()

@@ -1,0 +1,99 @@
+"""A picture of one series: its readings, the mean, the 50 and 90 % bands, and where there was nothing to go by."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from cru.data.picture import png_path
+from cru.forecaster.estimator import Forecaster
+
+_INK, _BAND, _DOT, _GAP = "#0072B2", "#56B4E9", "#222222", "#EFEFEF"  # told apart by every eye, and in print
+_POINTS = 400  # of the curves, beside the readings themselves
+_LONG = 5  # typical gaps make a gap that is shaded
+_PANELS = 8
+
+
+def draw(forecaster: Forecaster, table: Any, path: Path, *, series: str | None = None, horizon: Any = None) -> None:
+    """Write a PNG of one series, the first without ``series``; the variables that are measured most, with a forecast.
+
+    The curves go on for ``horizon`` after the last reading, a tenth of the series' span without it.
+    """
+    forecaster._check_fitted()
+    png_path(path)
+    readings, name = _one(forecaster, table, series)
+    columns, clock = forecaster.columns_, forecaster.clock_
+    seen = forecaster._series(readings)
+    first, last = seen.times[0], seen.times[-1]
+    ahead = clock.duration(horizon, "horizon") if horizon is not None else max((last - first) / 10, 5 * forecaster.gap_)
+    # Just before each reading, too, so that what was not yet known there shows.
+    tick = (last + ahead - first) * 1e-4
+    grid = np.unique(np.concatenate([np.linspace(first, last + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
+    at = pl.DataFrame({columns.time: clock.stamps(grid)})
+    if columns.id is not None:
+        at = at.with_columns(pl.lit(seen.ids[0]).alias(columns.id))
+    said = forecaster.predict(readings, at=at, level=[50, 90])
+    shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[:_PANELS])
+    _figure(forecaster, seen, said, shown, name).savefig(path)
+
+
+def _one(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.DataFrame, str]:
+    """The rows of one series, and its name."""
+    columns = forecaster.columns_
+    frame = columns.read(table)
+    if columns.id is None:
+        return frame, ""
+    ids = frame[columns.id].cast(pl.String)
+    chosen = ids[0] if series is None else series
+    found = frame.filter(ids == chosen)
+    if len(found) == 0:
+        some = ", ".join(ids.unique(maintain_order=True)[:5])
+        raise ValueError(f"`series` must be one of the table, which has {some} ...: there is no {chosen!r}.")
+    return found, str(chosen)
+
+
+def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.ndarray, name: str) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+
+    clock, columns = forecaster.clock_, forecaster.columns_
+    figure = Figure(figsize=(9, 1.0 + 1.9 * len(shown)), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    variable = columns.variable or "variable"
+    for panel, k in zip(panels, shown, strict=True):
+        part = said.filter(pl.col(variable) == forecaster.names_[k])
+        time = part[columns.time].to_numpy()
+        where = seen.mask[:, k]
+        stamps = clock.stamps(seen.times[where]).to_numpy()
+        for start, stop in _gaps(seen.times[where], _LONG * forecaster.gap_):
+            edges = clock.stamps(np.array([start, stop])).to_numpy()
+            panel.axvspan(edges[0], edges[1], color=_GAP, linewidth=0, zorder=0)
+        for level, alpha in ((90, 0.25), (50, 0.45)):
+            low, high = part[f"lo-{level}"].to_numpy(), part[f"hi-{level}"].to_numpy()
+            panel.fill_between(time, low, high, color=_BAND, alpha=alpha, linewidth=0, label=f"{level} %")
+        panel.plot(time, part["mean"].to_numpy(), color=_INK, linewidth=1.2, label="mean")
+        panel.plot(stamps, seen.values[where, k], ".", color=_DOT, markersize=4, label="reading")
+        panel.axvline(clock.stamps(seen.times[-1:]).to_numpy()[0], color="#888888", linewidth=0.8, linestyle=":")
+        panel.set_ylabel(forecaster.names_[k], fontsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+        panel.margins(x=0.01)
+    if clock.kind == "number":
+        panels[-1].set_xlabel(columns.time, fontsize=9)
+    else:
+        locator = AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call]
+        panels[-1].xaxis.set_major_locator(locator)
+        panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
+    figure.suptitle(f"{columns.id} {name}" if columns.id else "", x=0.02, ha="left", fontsize=10)
+    return figure
+
+
+def _gaps(times: np.ndarray, long: float) -> list[tuple[float, float]]:
+    """Where the variable was not read for long."""
+    wide = np.flatnonzero(np.diff(times) > long)
+    return [(float(times[i]), float(times[i + 1])) for i in wide]

@@ -1,0 +1,58 @@
+"""What a forecaster practises: to fill in and to forecast, on readings that it was not shown."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool
+
+from cru.data import SeriesSet, Task
+from cru.data.random import generator
+from cru.data.tasks import hide
+
+VALUES = 0.15  # of single values withheld, as tables miss them
+RUNS = 0.25  # of time points withheld in runs of all lengths, as devices fail: a filter forecasts into each of them
+TOLD = 0.2  # of what is shown is a target, too
+
+
+def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
+    """A third of the series each: withhold single values, runs of time points, or everything after a random point.
+
+    Not all at once: what is known before a forecast is then as complete as it will be. The lengths of the runs are
+    log-uniform, from one time point to a quarter of the series, so that leads of every order occur. Withheld values are
+    targets, and the only ones that are scored; of what is shown a few are targets, too, because a model must also know
+    what it has just been told, but all of them, being easy, would outweigh the others.
+
+    >>> practice(series, seed=0).task.scored
+    'hidden'
+    """
+    rng = generator(seed)
+    kind = np.repeat(rng.integers(0, 3, len(series)), series.lengths)
+    withheld = (kind == 0)[:, None] & (rng.random(series.values.shape) < VALUES)
+    withheld |= (((kind == 1) & _runs(series, rng)) | ((kind == 2) & _ends(series, rng)))[:, None]
+    told = rng.random(series.values.shape) < TOLD
+    return dataclasses.replace(
+        hide(series, withheld),
+        targets=series.values,
+        target_mask=series.mask & (withheld | told),
+        hidden=series.mask & withheld,
+        task=Task("practice", scored="hidden"),
+    )
+
+
+def _runs(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:
+    longest = np.repeat(np.maximum(series.lengths / 4, 1.0), series.lengths)
+    typical = np.where(longest > 1, (longest - 1) / np.maximum(np.log(longest), 1e-9), 1.0)
+    begins = np.flatnonzero(rng.random(len(longest)) < RUNS / typical)
+    length = np.floor(longest[begins] ** rng.random(len(begins))).astype(np.int64)
+    stops = np.minimum(begins + length, np.repeat(series.offsets[1:], series.lengths)[begins])
+    change = np.zeros(len(longest) + 1, np.int64)
+    np.add.at(change, begins, 1)
+    np.add.at(change, stops, -1)
+    within: np.ndarray = np.cumsum(change)[:-1] > 0
+    return within
+
+
+def _ends(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:
+    cut = np.maximum(1, np.floor(series.lengths * rng.random(len(series))))  # the first reading is shown
+    after: np.ndarray = series.step_index >= np.repeat(cut, series.lengths)
+    return after

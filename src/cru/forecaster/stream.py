@@ -1,0 +1,218 @@
+"""Readings as they arrive: a state for each series, and predictions at any later time."""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from cru.data import Batch
+from cru.errors import did_you_mean
+from cru.forecaster.answers import Answer, calibrated, check_levels
+from cru.forecaster.folder import fingerprint
+from cru.forecaster.rows import Rows
+from cru.models.base import Prediction, State
+from cru.training.checkpoint import read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from cru.forecaster.estimator import Forecaster
+
+LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
+SORT = "Sort the readings, or open the stream with late='drop'."
+LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
+
+
+class Kept(NamedTuple):
+    """What is kept of a series."""
+
+    state: State
+    last: Float64[Tensor, " batch"]  # the time of its last row
+    seen: Float64[Tensor, " batch"]  # and of the last with a value in it
+
+
+class Stream:
+    """Many series at once, each updated by itself as its readings arrive. `Forecaster.stream` makes it.
+
+    A series takes the same memory however long it is, and a reading the same time. The numbers are those that
+    `Forecaster.predict` gives for all readings so far. Not to be shared between threads.
+
+    Args:
+        forecaster: a fitted one, with a model that runs forward in time.
+        late: what to do with a reading from before the last one of its series: "refuse" it with an error, or "drop" it.
+    """
+
+    def __init__(self, forecaster: "Forecaster", *, late: str = "refuse") -> None:
+        if late not in ("refuse", "drop"):
+            raise ValueError(f"`late` must be 'refuse' or 'drop', got {late!r}.")
+        self.forecaster, self.late = forecaster, late
+        self.model = copy.deepcopy(forecaster.model_).eval().requires_grad_(False)
+        self.model.freeze()
+        self.rows_of: dict[str, int] = {}  # from a series to its row, and back
+        self.names: list[str] = []
+        self._place = {name: number for number, name in enumerate(forecaster.names_)}
+        empty = torch.zeros(1, 1, 0)
+        lengths = torch.ones(1, dtype=torch.int64)
+        self._rest: Any = {"targets": empty, "target_mask": empty.bool(), "hidden": empty.bool(), "lengths": lengths}
+        with torch.inference_mode():
+            never = torch.full((1,), -math.inf, dtype=torch.float64)
+            blank = self.model.advance(self._batch(0.0))  # a model that cannot stream says so
+            self.rows = Rows(Kept(blank, never, never))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, id: object) -> bool:  # noqa: A002 - what the column is called everywhere
+        return name_of(id) in self.rows_of
+
+    @torch.inference_mode()
+    def update(self, id: object, time: Any, values: Mapping[str, Any]) -> bool:  # noqa: A002
+        """Take in a reading: what was measured at a time, by name. What is left out, None or NaN, is missing.
+
+        Whether it was taken: False for a late one with ``late="drop"``.
+
+        >>> stream.update("bed 3", 17.5, {"HR": 71, "Temp": 36.9})  # doctest: +SKIP
+        True
+        """
+        moment = self.forecaster.clock_.number(time)
+        batch = self._batch(moment, values)
+        name = name_of(id)
+        row = self.rows_of.get(name)
+        kept: Kept | None = None if row is None else self.rows.row(row)
+        if kept is not None and moment < kept.last:
+            if self.late == "drop":
+                return False
+            raise self.too_early(name, moment, kept, SORT)
+        state = self.model.advance(batch, None if kept is None else kept.state)
+        now = batch.times[:, 0]
+        before = torch.full_like(now, -math.inf) if kept is None else kept.seen
+        self.rows.put(self.add([name]) if row is None else row, Kept(state, now, now if batch.mask.any() else before))
+        return True
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        id: object,  # noqa: A002
+        time: Any,
+        *,
+        level: Any = (90,),
+    ) -> dict[str, dict[str, float]]:
+        """What to expect of a series at a time, not before its last reading: mean, std and bounds of each variable.
+
+        A series of which nothing is known yet gets what is known of all.
+
+        >>> stream.predict("bed 3", 20.0)["HR"]  # doctest: +SKIP
+        {'mean': 72.3, 'std': 6.1, 'lo-90': 61.9, 'hi-90': 83.0}
+        """
+        levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), name_of(id)
+        row = self.rows_of.get(name)
+        kept: Kept | None = None if row is None else self.rows.row(row)
+        if kept is not None and moment < kept.last:
+            raise self.too_early(name, moment, kept, LOOK_BACK)
+        lead = math.inf if kept is None else moment - float(kept.seen)
+        said = self.model(self._batch(moment), state=None if kept is None else kept.state)
+        answer = self.answer(said, np.array([lead]), levels)
+        numbers = {"mean": answer.mean, "std": answer.std, **answer.bounds}
+        return {
+            variable: {what: float(number[0, place]) for what, number in numbers.items()}
+            for variable, place in self._place.items()
+        }
+
+    def update_many(self, table: Any) -> int:
+        """Take in a table of readings, with the columns of the training table; how many rows were taken.
+
+        Much quicker than a row at a time: for the past of all series, or for all that came in since the last call.
+        """
+        from cru.forecaster.bulk import take_in
+
+        return take_in(self, table)
+
+    def predict_many(self, at: Any, *, ids: Sequence[object] | None = None, level: Any = (90,)) -> Any:
+        """What to expect of all series, or of ``ids``, at the times ``at``: a frame as `Forecaster.predict` gives."""
+        from cru.forecaster.bulk import expect
+
+        return expect(self, at, ids, check_levels(level))
+
+    def forget(self, id: object) -> None:  # noqa: A002
+        """Drop a series that has ended."""
+        row = self.rows_of.pop(self.known(id))
+        with torch.inference_mode():
+            self.rows.remove(row)
+        moved = self.names.pop()
+        if row < len(self.names):
+            self.rows_of[moved], self.names[row] = row, moved
+
+    def save(self, path: Path | str) -> None:
+        """All states in one file, safetensors with a JSON header, for ``Forecaster.stream(state=path)``."""
+        header = {"kind": "stream", "model": fingerprint(self.forecaster), "ids": self.names}
+        write_checkpoint(Path(path), self.rows.as_tensors(), header)
+
+    def restore(self, path: Path | str) -> None:
+        """Go on where `save` left off; the states of another model are refused."""
+        tensors, header = read_checkpoint(Path(path))
+        if header.get("kind") != "stream":
+            raise ValueError(f"{path} must hold the state of a stream, as `save` writes it; this is something else.")
+        if header["model"] != fingerprint(self.forecaster):
+            raise ValueError(f"{path} holds the state of another model: a state belongs to the weights that made it.")
+        self.rows.read(tensors)
+        self.names = header["ids"]
+        self.rows_of = {name: row for row, name in enumerate(self.names)}
+
+    def add(self, names: Sequence[str]) -> int:
+        """Rows for new series; the number of the first."""
+        first = self.rows.add(len(names))
+        self.rows_of |= {name: first + number for number, name in enumerate(names)}
+        self.names += names
+        return first
+
+    def known(self, id: object) -> str:  # noqa: A002
+        """The name of a series that must be there."""
+        name = name_of(id)
+        if name not in self.rows_of:
+            raise ValueError(f"`id` must be a series of this stream, got {name!r}; {did_you_mean(name, self.names)}")
+        return name
+
+    def answer(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> Answer:
+        """What the model said, in the user's units; one row for each lead."""
+        mean, var = (part.double().numpy().reshape(len(lead), -1) for part in said[:2])  # type: ignore[union-attr]
+        fitted = self.forecaster
+        return calibrated(mean, var, lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels)
+
+    def too_early(self, name: str, moment: float, kept: Kept, hint: str) -> ValueError:
+        """The sentence about a time before the last reading."""
+        clock = self.forecaster.clock_
+        last, found = clock.stamps(np.array([float(kept.last), moment]))
+        return ValueError(f"`time` must not lie before the last reading of {name!r}, {last}, got {found}. {hint}")
+
+    def _batch(self, moment: float, values: Mapping[str, Any] | None = None) -> Batch:
+        """One reading, or one question, in the model's units."""
+        width, scaler = len(self._place), self.forecaster.scaler_
+        row, mask = [0.0] * width, [False] * width
+        for name, value in (values or {}).items():
+            place = self._place.get(name)
+            if place is None:
+                hint = did_you_mean(name, self._place)
+                raise ValueError(f"`values` must be variables of the training table, got {name!r}; {hint}")
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if value is None or (number and value != value):
+                continue
+            if not number or not abs(value - scaler.shift[place]) < LARGEST * scaler.scale[place]:
+                raise ValueError(f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r}.")
+            row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
+        return Batch(
+            times=torch.tensor([[moment]], dtype=torch.float64),
+            values=torch.tensor([[row]], dtype=self.model.dtype),
+            mask=torch.tensor([[mask]]),
+            ids=("",),
+            **self._rest,
+        )
+
+
+def name_of(id: object) -> str:  # noqa: A002
+    """Series are named by text, as in a table; where there was no column of ids there is a single one."""
+    return "0" if id is None else str(id)

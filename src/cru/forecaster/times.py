@@ -1,0 +1,64 @@
+"""The times that a user asks for, for each series, as numbers."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from jaxtyping import Float
+
+from cru.data import SeriesSet
+from cru.forecaster.clock import Clock
+from cru.forecaster.frames import Columns
+
+MOST = 100_000  # steps of a forecast
+
+
+def ahead(series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float) -> list[Float[np.ndarray, " _"]]:
+    """Times after the last time point of each series, up to ``horizon`` later."""
+    length = clock.duration(horizon, "horizon")
+    step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
+    count = int(np.floor(length / step * (1 + 1e-9)))
+    if not 1 <= count <= MOST:
+        raise ValueError(
+            f"`horizon` must be 1 to {MOST} steps of `every` long, got {horizon!r}, which is {length / step:.3g}."
+        )
+    steps = step * np.arange(1, count + 1)
+    return [series.times[stop - 1] + steps for stop in series.offsets[1:]]
+
+
+def asked(
+    series: SeriesSet, at: Any, clock: Clock, columns: Columns
+) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
+    """The times ``at`` for each series, and the series with those added that have no readings."""
+    if isinstance(at, Mapping):
+        wanted = {str(name): clock.numbers(times) for name, times in at.items()}
+    elif hasattr(at, "columns"):
+        wanted = _of_frame(at, clock, columns)
+    else:
+        times = clock.numbers(at)
+        if len(times) == 0:
+            raise ValueError("`at` must hold at least one time.")
+        return series, [times for _ in series.ids]
+    known = set(series.ids)
+    new = [name for name in wanted if name not in known]
+    offsets = np.append(series.offsets, np.full(len(new), series.offsets[-1]))
+    series = dataclasses.replace(series, ids=(*series.ids, *new), offsets=offsets)
+    return series, [wanted.get(name, np.empty(0)) for name in series.ids]
+
+
+def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
+    frame = nw.from_native(at, eager_only=True).to_polars()
+    missing = [name for name in (columns.id, columns.time) if name is not None and name not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"`at` must have the column {missing[0]!r}, as the training table had; it has {frame.columns}."
+        )
+    times = clock.column(frame[columns.time])
+    if columns.id is None:
+        return {"0": times}
+    ids = frame[columns.id].cast(pl.String).to_numpy()
+    names, owner = np.unique(ids.astype(str), return_inverse=True)
+    return {str(name): times[owner == k] for k, name in enumerate(names)}

@@ -1,0 +1,100 @@
+"""`cru fit`, `forecast`, `impute` and `plot`, run as a user runs them."""
+
+import pandas as pd
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from cru import Forecaster
+from cru.cli import app
+from tests.forecaster.conftest import stations
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with readings and two models of them."""
+    folder = tmp_path_factory.mktemp("own")
+    stations().to_csv(folder / "readings.csv", index=False)
+    numbered = stations().assign(date=stations()["date"].dt.day_of_year)
+    numbered.to_parquet(folder / "numbers.parquet")
+    for table, model in (("readings.csv", "model"), ("numbers.parquet", "numbers")):
+        words = ["fit", str(folder / table), "--id", "station", "--time", "date", "--model", "last-value"]
+        result = CliRunner().invoke(app, [*words, "--out", str(folder / model)])
+        assert result.exit_code == 0, result.output
+        assert "withheld values" in result.stdout and f"Kept in {folder / model}" in result.stdout
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(place, monkeypatch):
+    monkeypatch.chdir(place)
+
+
+def run(*words):
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*words):
+    """The one sentence on standard error that a wrong call gets."""
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_forecast_from_the_training_table():
+    assert "240 rows in forecast.csv" in run(
+        "forecast", "model", "--horizon", "10D", "--every", "2D", "--out", "forecast.csv"
+    )
+    written = pl.read_csv("forecast.csv", try_parse_dates=True)
+    names = ["station", "date", "variable", "mean", "std", "lo-50", "hi-50", "lo-90", "hi-90"]
+    assert written.columns == names and written["date"].dtype == pl.Date
+    said = Forecaster.load("model").forecast(horizon="10D", every="2D", level=[50, 90])
+    pd.testing.assert_frame_equal(written.to_pandas(), said, check_dtype=False)
+
+
+def test_forecast_from_another_table_with_numbers_as_times():
+    words = ("--horizon", "5", "--level", "80", "--out", "new/forecast.parquet")
+    run("forecast", "numbers", "numbers.parquet", *words)
+    written = pl.read_parquet("new/forecast.parquet")
+    assert written.columns[-2:] == ["lo-80", "hi-80"] and written["date"].dtype.is_float()
+
+
+def test_impute():
+    missing = int(stations()["low"].isna().sum())
+    assert f"{missing:,} missing values in filled.csv" in run("impute", "model", "readings.csv", "--out", "filled.csv")
+    assert len(pl.read_csv("filled.csv")) == missing
+
+
+@pytest.mark.parametrize(
+    ("model", "table", "horizon"), [("model", "readings.csv", "30D"), ("numbers", "numbers.parquet", "9")]
+)
+def test_plot(model, table, horizon, place):
+    assert "Picture: s03.png" in run("plot", model, table, "--series", "s03", "--horizon", horizon)
+    assert (place / "s03.png").read_bytes().startswith(b"\x89PNG")
+    run("plot", model, table, "--out", "first.png")
+
+
+def test_a_long_table_with_chosen_values_and_averages(place):
+    long = stations().melt(["station", "date"], var_name="what").dropna()
+    pd.concat([long, long.head(1)]).to_csv(place / "long.csv", index=False)
+    words = ["fit", "long.csv", "--id", "station", "--time", "date", "--variable", "what", "--values", "value"]
+    words += ["--model", "mean", "--out", "long"]
+    assert "`duplicates='mean'`" in refused(*words)
+    run(*words, "--average", "--no-history")
+    assert "`table` must be given" in refused("forecast", "long", "--horizon", "1D", "--out", "x.csv")
+
+
+def test_wrong_calls_are_one_sentence(place):
+    assert "`horizon` must be longer than zero" in refused("forecast", "model", "--horizon", "0D", "--out", "x.csv")
+    assert "`horizon` must be a number with" in refused("forecast", "model", "--horizon", "30", "--out", "x.csv")
+    assert "`horizon` must be a number," in refused("forecast", "numbers", "--horizon", "30D", "--out", "x.csv")
+    assert "must be a .csv or .parquet file" in refused("forecast", "model", "--horizon", "1D", "--out", "x.xlsx")
+    assert "there is no model folder nowhere" in refused("forecast", "nowhere", "--horizon", "1D", "--out", "x.csv")
+    assert "there is no nothing.csv" in refused("impute", "model", "nothing.csv", "--out", "x.csv")
+    assert "there is no 'sXX'" in refused("plot", "model", "readings.csv", "--series", "sXX")
+    assert "must be a .png file" in refused("plot", "model", "readings.csv", "--out", "x.jpg")
+    assert "'when'" in refused("fit", "readings.csv", "--time", "when", "--out", "other")
+    assert "must be a new or empty folder" in refused("fit", "readings.csv", "--time", "date", "--out", str(place))

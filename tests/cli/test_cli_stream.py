@@ -1,0 +1,131 @@
+"""`cru stream`: JSON lines in, JSON lines out, and nothing that ends it but the end of its input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from cru import Forecaster
+from cru.cli import app
+from tests.forecaster.test_stream import readings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "numbers"
+    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
+    forecaster.fit(readings(), id="name", time="day").save(folder)
+    return folder
+
+
+def stream(folder: Path, lines: list, *options: str) -> list[dict]:
+    text = b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    result = CliRunner().invoke(app, ["stream", str(folder), *options], input=text)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+READING = {"id": "a", "time": 1.5, "values": {"warm": 20.5, "wet": None}}
+
+
+def test_a_prediction_for_each_reading_and_each_question(folder) -> None:
+    live = Forecaster.load(folder).stream()
+    live.update("a", 1.5, {"warm": 20.5})
+    first, blank, asked = stream(
+        folder, [READING, b"", {"id": "b", "time": 2}, {"id": "a", "time": 3}], "--level", "50"
+    )
+    assert first == {"id": "a", "time": 1.5, "predictions": live.predict("a", 1.5, level=50)}
+    assert blank == {"id": "b", "time": 2, "predictions": live.predict("b", 2, level=50)}
+    assert asked["predictions"] == live.predict("a", 3, level=50)
+    (ahead,) = stream(folder, [READING], "--ahead", "4")
+    assert ahead == {"id": "a", "time": 5.5, "predictions": live.predict("a", 5.5)}
+
+
+def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
+    bad = {
+        b"{": "a line must be one JSON object.",
+        b"[1, 2]": 'a line must be an object with "id", "time" and, for a reading, "values".',
+        b'{"id": "a", "time": 1, "value": {}}': 'a line must be an object with "id", "time"',
+        b'{"id": "a", "time": 1, "values": [3]}': '"values" must be an object from names to numbers.',
+        b'{"id": "a", "time": "soon", "values": {}}': "`time` must be numbers",
+        b'{"id": "a", "time": 2, "values": {"warmth": 1}}': "`values` must be variables of the training table",
+        b'{"id": "a", "time": 2, "values": {"warm": "x"}}': "`values` must be sensible numbers",
+        b'{"id": "a", "time": 2, "values": {"warm": [1]}}': "`values` must be sensible numbers",
+        b'{"id": "a", "time": 1, "values": {"warm": 1}}': "`time` must not lie before the last reading of 'a'",
+        b"\xff": "a line must be one JSON object.",
+    }
+    answers = stream(folder, [READING, *bad, READING | {"time": 9.0}])
+    assert [answer.get("line") for answer in answers] == [None, *range(2, len(bad) + 2), None]
+    for answer, said in zip(answers[1:-1], bad.values(), strict=True):
+        assert answer["error"].startswith(said), answer
+    dropped = stream(folder, [READING, READING | {"time": 1.0}], "--drop-late")[1]
+    assert dropped == {"id": "a", "time": 1.0, "dropped": "late"}
+
+
+def test_the_state_is_kept_and_taken_up_again(folder, tmp_path) -> None:
+    state = ["--state", str(tmp_path / "ward.safetensors")]
+    later = READING | {"time": 2.0}
+    whole = stream(folder, [READING, later])
+    assert stream(folder, [READING], *state) == whole[:1]
+    assert stream(folder, [later], *state) == whole[1:]
+
+
+def test_dates(tmp_path) -> None:
+    table = readings()
+    table["day"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(table["day"], unit="D").dt.round("s")
+    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
+    forecaster.fit(table, id="name", time="day").save(tmp_path / "dates")
+    (answer,) = stream(tmp_path / "dates", [READING | {"time": "2024-04-01T06:00"}], "--ahead", "6h")
+    assert answer["time"] == "2024-04-01T12:00:00"
+
+
+def test_wrong_options_are_one_sentence(folder, tmp_path) -> None:
+    for options, said in (
+        (["--ahead", "6h"], "`ahead` must be a number"),
+        (["--level", "0.9"], "`level` must be per cent"),
+    ):
+        result = CliRunner().invoke(app, ["stream", str(folder), *options], input=json.dumps(READING))
+        assert result.exit_code == 2 and said in result.stderr and "Traceback" not in result.output
+    result = CliRunner().invoke(app, ["stream", str(tmp_path / "nowhere")])
+    assert result.exit_code == 2 and "there is no model folder" in result.stderr
+
+
+@pytest.fixture
+def process(folder, tmp_path):
+    """The command itself, with pipes at both ends."""
+    words = [sys.executable, "-m", "cru.cli", "stream", str(folder), "--state", str(tmp_path / "kept")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=environment, **pipes) as running:
+        running.stdin.write((json.dumps(READING) + "\n").encode())
+        running.stdin.flush()
+        assert json.loads(running.stdout.readline())["time"] == 1.5  # at once, not when the input ends
+        yield running
+        running.kill()
+
+
+def test_ctrl_c_keeps_the_state(process, tmp_path) -> None:
+    time.sleep(1)  # until it waits for more input
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    said = process.stderr.read().decode()
+    assert "interrupted; the state is kept in" in said and "Traceback" not in said
+    assert (tmp_path / "kept").exists()
+
+
+def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:
+    process.stdout.close()  # as `head` does
+    process.stdin.write(2 * (json.dumps(READING | {"time": 3.0}) + "\n").encode())
+    process.stdin.close()
+    assert process.wait(30) == 0
+    assert process.stderr.read() == b""
+    assert (tmp_path / "kept").exists()

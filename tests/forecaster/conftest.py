@@ -1,0 +1,38 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from cru import Forecaster
+
+
+def stations(count: int = 24, readings: int = 30, *, seed: int = 0) -> pd.DataFrame:
+    """Stations with days of their own: a slow wander, a second variable that follows it, values missing."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for number in range(count):
+        days = np.sort(rng.choice(4 * readings, readings, replace=False))
+        gaps = np.diff(days, prepend=days[0])
+        wander = 10 + np.cumsum(rng.normal(0, 1, readings) * np.sqrt(gaps))
+        follow = wander / 2 + rng.normal(0, 0.3, readings)
+        follow[rng.random(readings) < 0.3] = np.nan
+        date = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
+        parts.append(pd.DataFrame({"station": f"s{number:02d}", "date": date, "high": wander, "low": follow}))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="session")
+def table() -> pd.DataFrame:
+    return stations()
+
+
+@pytest.fixture(scope="session")
+def repeater(table) -> Forecaster:
+    """A model that says the last value: nothing to train, and every answer can be told by hand."""
+    return Forecaster("last-value", progress=False).fit(table, id="station", time="date")
+
+
+@pytest.fixture(scope="session")
+def trained() -> Forecaster:
+    """A real one, trained for a moment."""
+    model = Forecaster("cru", options={"num_basis": 3}, epochs=10, learning_rate=0.01, progress=False, minutes=None)
+    return model.fit(stations(200, 25, seed=1), id="station", time="date")

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+import cru
+from cru.forecaster.answers import ask, leads
+from cru.forecaster.learning import divide, windows
+from cru.forecaster.practice import practice
+
+
+def series(lengths, *, seed=0, width=2):
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    times = np.concatenate([np.sort(rng.choice(1000, n, replace=False)) for n in lengths]).astype(float)
+    values = rng.normal(size=(offsets[-1], width)) + 100
+    values[rng.random(values.shape) < 0.3] = np.nan
+    ids = [f"s{i}" for i in range(len(lengths))]
+    return cru.data.make_series(times, values, offsets, ids=ids, names=[f"v{k}" for k in range(width)])
+
+
+def rows_of(part, i):
+    return slice(part.offsets[i], part.offsets[i + 1])
+
+
+def test_questions_are_further_time_points_without_readings():
+    given = series([5, 1, 0, 7])
+    at = [np.array([2000.0, -5.0, given.times[2]]), np.array([]), np.array([3.0, 3.0]), np.array([given.times[-1]])]
+    asked, rows = ask(given, at)
+    assert asked.times[rows].tolist() == [-5.0, given.times[2], 2000.0, 3.0, given.times[-1]]
+    assert asked.lengths.tolist() == [7, 1, 1, 7]
+    for i in range(4):
+        before = {
+            t: (tuple(v), tuple(m))
+            for t, v, m in zip(*(a[rows_of(given, i)] for a in (given.times, given.values, given.mask)), strict=True)
+        }
+        times = asked.times[rows_of(asked, i)]
+        assert (np.diff(times) > 0).all() and set(times) == set(before) | set(at[i])
+        for t, v, m in zip(times, asked.values[rows_of(asked, i)], asked.mask[rows_of(asked, i)], strict=True):
+            assert (tuple(v), tuple(m)) == before.get(t, ((0.0, 0.0), (False, False)))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_leads_are_the_times_to_the_nearest_reading(causal):
+    given = series([9, 1, 6, 12], seed=3)
+    found = leads(given, causal=causal)
+    for i in range(4):
+        times, seen = given.times[rows_of(given, i)], given.mask[rows_of(given, i)].any(1)
+        for now, lead in zip(times, found[rows_of(given, i)], strict=True):
+            usable = [abs(now - t) for t, s in zip(times, seen, strict=True) if s and (t <= now or not causal)]
+            assert lead == min(usable, default=np.inf)
+
+
+def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them():
+    given = series([60] * 600 + [1] * 50, seed=1)
+    task = practice(given, seed=5)
+    assert (task.values[task.hidden] == 0).all() and (task.mask == given.mask & ~task.hidden).all()
+    assert (task.targets == given.values).all() and (task.hidden <= task.target_mask).all()
+    told = task.target_mask & ~task.hidden
+    assert told.sum() / task.mask.sum() == pytest.approx(0.2, abs=0.01)
+    kinds = {"values": 0, "runs": 0, "end": 0}
+    for i in range(600):
+        gone, there = task.hidden[rows_of(task, i)], given.mask[rows_of(given, i)]
+        rows = (gone == there).all(1) & there.any(1)
+        first = int((gone.any(1)).argmax())
+        if gone.any() and (gone[first:] == there[first:]).all():
+            kinds["end"] += 1
+            assert not gone[0].any()
+        elif rows.sum() == gone.any(1).sum():
+            kinds["runs"] += 1
+        else:
+            kinds["values"] += 1
+    assert min(kinds.values()) > 150, kinds
+    assert task.hidden[600 * 60 :].mean() < 0.2  # a lone reading is shown, mostly
+    assert (practice(given, seed=5).hidden == task.hidden).all()
+    assert (practice(given, seed=6).hidden != task.hidden).any()
+
+
+def test_many_series_are_split_by_series_and_few_by_time():
+    many = series([30] * 50)
+    parts = divide(many, 0)
+    assert len(parts.train) == 40 and len(parts.validation) == 10
+    assert not set(parts.train.ids) & set(parts.validation.ids)
+    few = series([50, 100, 4])
+    parts = divide(few, 0)
+    assert parts.train.lengths.tolist() == [40, 80, 4] and parts.validation.lengths.tolist() == [10, 20]
+    assert parts.train.times[39] < parts.validation.times[0]
+    short = divide(series([4, 5, 6]), 0)
+    assert len(short.train) == 2 and len(short.validation) == 1
+    with pytest.raises(ValueError, match="at least two series, or one with 20 readings"):
+        divide(series([15]), 0)
+
+
+def test_windows_take_every_short_series_as_often_and_long_ones_by_their_length():
+    short = windows(series([10] * 160), np.random.default_rng(0))
+    assert sorted(short.ids) == sorted([f"s{i}" for i in range(160)] * 2)
+    mixed = series([20, 900])
+    drawn = windows(mixed, np.random.default_rng(0))
+    counts = {name: drawn.ids.count(name) for name in ("s0", "s1")}
+    assert counts == {"s0": 32, "s1": 288} and drawn.lengths.max() == 100
+    starts = drawn.times[drawn.offsets[:-1]][[name == "s1" for name in drawn.ids]]
+    assert len(np.unique(starts)) > 100

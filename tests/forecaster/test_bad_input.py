@@ -1,0 +1,179 @@
+"""What goes wrong with tables: each one clear sentence, or the right answer."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from cru import Forecaster
+from cru.forecaster import learning
+from tests.forecaster.conftest import stations
+
+
+def fit(table, **columns):
+    return Forecaster("last-value", progress=False).fit(table, **{"id": "station", "time": "date"} | columns)
+
+
+def refused(call, *words):
+    with pytest.raises(ValueError) as caught:
+        call()
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    for word in words:
+        assert word in sentence, sentence
+
+
+def test_a_new_series_is_filtered_from_the_prior(trained):
+    new = stations(1, 25, seed=77).assign(station="never seen")
+    said = trained.forecast(new, horizon="4D")
+    assert set(said["station"]) == {"never seen"} and np.isfinite(said["mean"]).all()
+    again = trained.forecast(pd.concat([new, stations(3, 25, seed=78)]), horizon="4D")
+    pd.testing.assert_frame_equal(again[again["station"] == "never seen"].reset_index(drop=True), said)
+
+
+def test_a_variable_that_was_not_in_training(table, repeater):
+    refused(lambda: repeater.impute(table.assign(rain=1.0)), "'rain' was not in training", "'high', 'low'")
+    chosen = fit(table, values=["high", "low"])  # who names the columns may have others beside them
+    assert len(chosen.impute(table.assign(rain=1.0))) == len(repeater.impute(table))
+    refused(lambda: repeater.impute(table.drop(columns="low")), "'low'")
+    long = table.melt(["station", "date"], var_name="what").dropna()
+    model = fit(long, variable="what", values="value")
+    refused(lambda: model.impute(long.replace("low", "rain")), "'rain' was not in training")
+
+
+def test_a_constant_variable(table):
+    said = fit(table.assign(fixed=7.0)).forecast(horizon="5D")
+    fixed = said[said["variable"] == "fixed"]
+    np.testing.assert_allclose(fixed[["mean", "lo-90", "hi-90"]], 7.0, atol=0.01)
+
+
+def test_series_with_a_single_reading(table):
+    single = pd.DataFrame({"station": ["one"], "date": [pd.Timestamp("2024-01-05")], "high": [3.0], "low": [1.0]})
+    model = fit(pd.concat([table, single]))
+    said = model.forecast(horizon="2D")
+    assert said[said["station"] == "one"]["mean"].tolist() == pytest.approx([3.0, 1.0, 3.0, 1.0], rel=1e-5)
+    assert len(model.forecast(single, horizon="2D")) == 4
+    refused(lambda: fit(single), "at least two series, or one with 20 readings", "got one with 1")
+
+
+def test_times_before_the_training_range(trained):
+    early = stations(2, 25, seed=3)
+    early["date"] -= pd.Timedelta("3650D")
+    said = trained.predict(early, at=["2010-01-01", "2014-02-01"])
+    assert np.isfinite(said[["mean", "std"]]).all().all() and said["date"].min() == pd.Timestamp("2010-01-01")
+
+
+@pytest.mark.parametrize("horizon", ["0D", "-3D", "0h"])
+def test_a_horizon_of_nothing(repeater, horizon):
+    refused(lambda: repeater.forecast(horizon=horizon), "`horizon` must be longer than zero", horizon)
+
+
+@pytest.mark.parametrize("horizon", [30, 2.5, "30", "30 parsecs", "D", None, "soon"])
+def test_a_horizon_in_the_wrong_unit(repeater, horizon):
+    refused(
+        lambda: repeater.forecast(horizon=horizon), "`horizon` must be a number with its unit", "'30D'", repr(horizon)
+    )
+
+
+def test_a_horizon_for_numbers(table):
+    numbered = table.assign(date=table["date"].dt.day_of_year)
+    model = fit(numbered)
+    refused(lambda: model.forecast(horizon="30D"), "`horizon` must be a number", "'30D'")
+    refused(lambda: model.forecast(horizon=0), "`horizon` must be longer than zero")
+    refused(lambda: model.forecast(horizon=1e9), "`horizon` must be 1 to 100000 steps")
+    refused(lambda: model.forecast(horizon=5, every=10), "`horizon` must be 1 to 100000 steps")
+    refused(lambda: model.predict(numbered, at=["2024-01-01"]), "`at` must be numbers")
+
+
+def test_columns_without_a_reading(table):
+    refused(lambda: fit(table.assign(rain=np.nan)), "'rain' must hold at least one reading", "Leave it out")
+    model = fit(table)
+    said = model.forecast(table.assign(low=np.nan), horizon="2D")  # missing here, known from training
+    assert np.isfinite(said["mean"]).all()
+
+
+def test_ten_thousand_variables(monkeypatch):
+    monkeypatch.setattr(learning, "EPOCH", (16, 16))
+    rng = np.random.default_rng(0)
+    values = pl.DataFrame(rng.normal(size=(40, 10_000)), schema=[f"x{k}" for k in range(10_000)])
+    table = values.with_columns(station=pl.Series(np.arange(40) // 4), date=pl.Series(np.arange(40) % 4))
+    options = {"num_basis": 2, "hidden_size": 4}
+    model = Forecaster("f-cru", options=options, epochs=1, progress=False).fit(table, id="station", time="date")
+    assert learning.default_options("cru", 10_000, {})["hidden_size"] == 32
+    said = model.forecast(table.head(4), horizon=1)
+    assert len(said) == 10_000 and said["std"].min() > 0
+
+
+def test_two_rows_at_one_time(table):
+    twice = pd.concat([table, table.head(1).assign(high=99.0)])
+    refused(lambda: fit(twice), "series s00 has several", "`duplicates='mean'`")
+    model = fit(twice, duplicates="mean")
+    first = model.predict(twice, at={"s00": [table["date"].iloc[0]]})["mean"].iloc[0]
+    assert first == pytest.approx((99.0 + table["high"].iloc[0]) / 2, rel=1e-5)
+
+
+def test_time_zones(table):
+    berlin = table.assign(date=table["date"].dt.tz_localize("Europe/Berlin"))
+    model = fit(berlin)
+    said = model.forecast(horizon="2D")
+    assert str(said["date"].dt.tz) == "Europe/Berlin"
+    assert said["date"].min() > berlin["date"].min()
+    tokyo = berlin.assign(date=berlin["date"].dt.tz_convert("Asia/Tokyo"))  # the same moments
+    moved = model.forecast(tokyo, horizon="2D")
+    assert (moved["date"] == said["date"]).all() and np.allclose(moved["mean"], said["mean"])
+    refused(lambda: model.forecast(table, horizon="2D"), "they have no time zone, it has one")
+    refused(lambda: fit(table).forecast(berlin, horizon="2D"), "they have a time zone, it has none")
+    refused(lambda: model.predict(berlin, at=["2024-03-01"]), "no time zone")
+    assert len(model.predict(berlin, at=["2024-03-01T00:00+01:00"])) == 48
+
+
+def test_mixed_time_zones(table, tmp_path):
+    """Several zones are one line of time; moments with a zone beside moments without one cannot be."""
+
+    def zoned(*zones):
+        stamps = [stamp.tz_localize(zones[k % 2]) for k, stamp in enumerate(table["date"])]
+        return table.assign(date=pd.Series(stamps, dtype=object))
+
+    both = zoned("UTC", "Asia/Tokyo")
+    said = fit(both).forecast(horizon="1D")
+    assert str(said["date"].dt.tz) == "UTC"
+    ends = pd.to_datetime(both["date"], utc=True).groupby(both["station"]).max() + pd.Timedelta("1D")
+    assert (said.groupby("station")["date"].max() == ends).all()
+    refused(lambda: fit(zoned("UTC", None)), "'date' must have a time zone in all rows or in none")
+    lines = [f"{k % 3},2024-01-{1 + k // 3:02d}T00:00{'+01:00' if k % 2 else ''},{k}" for k in range(60)]
+    (tmp_path / "mixed.csv").write_text("station,date,x\n" + "\n".join(lines))
+    refused(lambda: fit(tmp_path / "mixed.csv"), "'date' must hold numbers or dates")
+
+
+def test_times_of_every_kind_are_understood(repeater, table):
+    moment = pd.Timestamp("2024-03-01")
+    same = [moment, "2024-03-01", datetime.datetime(2024, 3, 1), datetime.date(2024, 3, 1), np.datetime64("2024-03-01")]
+    said = [repeater.predict(table, at=[time]) for time in same]
+    assert all(frame.equals(said[0]) for frame in said)
+    for wrong in (["soon"], [pd.NaT], [None], [np.datetime64("NaT")], [["2024-03-01"]]):
+        refused(lambda wrong=wrong: repeater.predict(table, at=wrong), "`at` must be dates like")
+    refused(lambda: repeater.predict(table, at=[5]), "`at` must be dates", "got the number 5")
+    refused(lambda: repeater.predict(table, at="2024-03-01"), "`at` must be a list of times")
+    refused(lambda: repeater.predict(table, at=[]), "`at` must hold at least one time")
+    refused(lambda: repeater.predict(table, at=table[["date"]]), "`at` must have the column 'station'")
+
+
+@pytest.mark.parametrize("level", [0, 100, "90", [50, 120], True])
+def test_levels(repeater, level):
+    refused(lambda: repeater.forecast(horizon="2D", level=level), "`level` must be per cent from 1 to 99.8")
+
+
+def test_other_arguments(table, repeater):
+    refused(lambda: repeater.sample(0, horizon="2D"), "`n` must be a whole number of at least 1")
+    refused(lambda: repeater.sample(2), "`at` or `horizon`")
+    refused(lambda: Forecaster("crue", progress=False).fit(table, id="station", time="date"), "did you mean 'cru'?")
+    refused(lambda: fit(table, time="when"), "'when'")
+    refused(lambda: Forecaster("cru").set_params(epochs=0).fit(table, id="station", time="date"), "epochs` must be")
+    refused(
+        lambda: Forecaster("cru").set_params(minutes="x").fit(table, id="station", time="date"), "`minutes` must be"
+    )
+    refused(lambda: fit(table.head(0)), "at least one row")
+    refused(lambda: fit(table.assign(date=pd.NaT)), "at least one row with a time")
+    refused(lambda: fit(table.assign(name="x")), "'name'")

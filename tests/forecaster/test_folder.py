@@ -1,0 +1,91 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cru import Forecaster
+from cru.forecaster.folder import fingerprint
+
+
+@pytest.fixture
+def folder(trained, tmp_path) -> Path:
+    trained.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def refused(folder: Path, *words: str) -> None:
+    with pytest.raises((ValueError, FileNotFoundError)) as caught:
+        Forecaster.load(folder)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_what_is_loaded_says_the_same(trained, folder):
+    loaded = Forecaster.load(folder)
+    pd.testing.assert_frame_equal(loaded.forecast(horizon="9D"), trained.forecast(horizon="9D"))
+    assert loaded.get_params() == trained.get_params() and loaded.scores_ == trained.scores_
+    assert fingerprint(loaded) == fingerprint(trained)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "config.json",
+        "history.npz",
+        "model.safetensors",
+    ]
+
+
+def test_another_process_says_the_same(trained, folder):
+    program = f"from cru import Forecaster; print(Forecaster.load({str(folder)!r}).forecast(horizon='3D').to_csv())"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == trained.forecast(horizon="3D").to_csv().strip()
+
+
+def test_the_card_has_the_scores(trained, folder):
+    card = (folder / "README.md").read_text()
+    assert f"{trained.scores_['r2']:.3f}" in card and "`high`, `low`" in card and "history.npz" in card
+
+
+def test_without_the_readings(trained, folder):
+    trained.save(folder, history=False)  # over the one that is there
+    loaded = Forecaster.load(folder)
+    assert not (folder / "history.npz").exists() and "no readings" in (folder / "README.md").read_text()
+    with pytest.raises(ValueError, match="`table` must be given: this model was saved without"):
+        loaded.forecast(horizon="9D")
+
+
+@pytest.mark.parametrize("name", ["config.json", "history.npz", "model.safetensors"])
+def test_missing_and_altered_files(folder, name):
+    whole = (folder / name).read_bytes()
+    middle = len(whole) // 2
+    (folder / name).write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    refused(folder, name)
+    (folder / name).write_bytes(whole[:middle])
+    refused(folder, name)
+    (folder / name).unlink()
+    refused(folder, f"there is no {name}")
+
+
+def test_a_changed_number_in_the_configuration(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["scaler"]["scale"][0] *= 2
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "config.json was altered or damaged")
+
+
+def test_a_folder_of_a_newer_version(folder):
+    config = json.loads((folder / "config.json").read_text()) | {"format": 99, "version": "7.1.0", "news": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "saved by cru 7.1.0", "newer than this one")
+
+
+def test_what_is_no_model_folder(folder, tmp_path, trained):
+    refused(tmp_path / "nowhere", "there is no model folder")
+    refused(tmp_path, "not the folder of a model")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("keep")
+    for place in (tmp_path / "notes", tmp_path / "notes" / "mine.txt"):
+        with pytest.raises(ValueError, match="must be a new or empty folder"):
+            trained.save(place)

@@ -1,0 +1,235 @@
+"""Streams give the numbers of the batch call, one reading at a time, for any number of series."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cru import Forecaster
+
+STREAMING = ["cru", "f-cru", "rkn-dt", "gru-dt", "ode-rnn"]  # all of them: see the battery of the models
+NUMBERS = ["mean", "std", "lo-90", "hi-90"]
+
+
+def readings(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFrame:
+    """Series a0, a1, ... of two variables at times of their own, a third of the values missing."""
+    rng = np.random.default_rng(seed)
+    day = np.sort(rng.uniform(0, 20, (count, steps))).ravel()
+    frame = pd.DataFrame({"name": np.repeat([f"a{k}" for k in range(count)], steps), "day": day})
+    frame["warm"] = 20 + 5 * np.sin(day) + rng.standard_normal(len(day))
+    frame["wet"] = 300 + 100 * np.cos(day)
+    for column in ("warm", "wet"):
+        frame.loc[rng.random(len(day)) < 1 / 3, column] = np.nan
+    return frame
+
+
+def fitted(model: str = "cru", seed: int = 0) -> Forecaster:
+    options = {"hidden_size": 6}
+    forecaster = Forecaster(model, options=options, epochs=1, seed=seed, progress=False)
+    return forecaster.fit(readings(), id="name", time="day")
+
+
+@pytest.fixture(scope="module")
+def forecaster() -> Forecaster:
+    return fitted()
+
+
+def told(stream, frame: pd.DataFrame):
+    """One row at a time, in the order of the clock, so that series take turns."""
+    for row in frame.sort_values("day").itertuples():
+        assert stream.update(row.name, row.day, {"warm": row.warm, "wet": row.wet})
+    return stream
+
+
+def as_frame(stream, expected: pd.DataFrame) -> pd.DataFrame:
+    """The stream's own answers to the questions of a frame."""
+    rows = [stream.predict(row.name, row.day)[row.variable] for row in expected.itertuples()]
+    return pd.DataFrame(rows, index=expected.index)
+
+
+def close(found: pd.DataFrame, expected: pd.DataFrame, tolerance: float) -> None:
+    """In units of the deviation of each value."""
+    difference = (found[NUMBERS] - expected[NUMBERS]).abs().div(expected["std"], axis=0)
+    assert len(found) == len(expected) > 0
+    assert difference.max().max() < tolerance
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_the_numbers_of_the_batch_call(name: str) -> None:
+    forecaster, table = fitted(name), readings(4, seed=1)
+    forecaster.model_.double()
+    stream = told(forecaster.stream(), table)
+    for at in (20.0, 27.5, 400.0):
+        expected = forecaster.predict(table, at=[at])
+        close(as_frame(stream, expected), expected, 1e-9)
+
+
+def test_in_float32_too(forecaster) -> None:
+    table = readings(4, seed=2)
+    expected = forecaster.predict(table, at=[21.0])
+    close(as_frame(told(forecaster.stream(), table), expected), expected, 1e-5)
+
+
+def test_a_table_at_once_or_in_parts_gives_the_same(forecaster) -> None:
+    table, model = readings(70, seed=3), copy.deepcopy(forecaster)
+    model.model_.double()
+    expected = model.predict(table, at=[20.0, 22.0]).sort_values(["name", "day", "variable"], ignore_index=True)
+    whole, parts = model.stream(), model.stream()
+    assert whole.update_many(table) == len(table)
+    assert parts.update_many(table[(table.day < 8) & (table.name < "a5")]) < len(table)
+    parts.update_many(table[(table.day >= 8) | (table.name >= "a5")])
+    for stream in (whole, parts):
+        assert len(stream) == 70 and "a69" in stream and "a70" not in stream
+        found = stream.predict_many([20.0, 22.0]).sort_values(["name", "day", "variable"], ignore_index=True)
+        assert found[["name", "day", "variable"]].equals(expected[["name", "day", "variable"]])
+        close(found, expected, 1e-9)
+    assert parts.predict_many([30.0], ids=["a3", "a1"])["name"].tolist() == ["a3", "a3", "a1", "a1"]
+
+
+def test_a_new_series_begins_with_what_is_known_of_all(forecaster) -> None:
+    expected = forecaster.predict(readings(1), at={"new": [3.0]})
+    close(as_frame(forecaster.stream(), expected), expected, 1e-5)
+
+
+def test_a_late_reading_is_refused_or_dropped(forecaster) -> None:
+    stream = forecaster.stream()
+    stream.update("a", 5.0, {"warm": 20.0})
+    before = stream.predict("a", 6.0)
+    with pytest.raises(ValueError, match=r"`time` must not lie before the last reading of 'a', 5.0, got 4.0. Sort"):
+        stream.update("a", 4.0, {"warm": 21.0})
+    with pytest.raises(ValueError, match=r"before the last reading of 'a', 5.0, got 4.5. Sort"):
+        stream.update_many(pd.DataFrame({"name": ["a", "b"], "day": [4.5, 1.0], "warm": 1.0, "wet": 1.0}))
+    assert stream.predict("a", 6.0) == before and len(stream) == 1  # nothing was half done
+    lenient = forecaster.stream(late="drop")
+    lenient.update("a", 5.0, {"warm": 20.0})
+    assert lenient.update("a", 4.0, {"warm": 99.0}) is False
+    table = pd.DataFrame({"name": ["a", "a", "b"], "day": [1.0, 2.0, 1.0], "warm": 1.0, "wet": 1.0})
+    assert lenient.update_many(table) == 1
+    assert lenient.predict("a", 6.0) == before and len(lenient) == 2
+    with pytest.raises(ValueError, match="`late` must be 'refuse' or 'drop', got 'sort'"):
+        forecaster.stream(late="sort")
+
+
+def test_two_readings_at_one_time_are_both_taken(forecaster) -> None:
+    """One device after another: for a filter a gap of nothing is a gap like others."""
+    stream = forecaster.stream()
+    stream.update("a", 5.0, {"warm": 20.0})
+    before = stream.predict("a", 5.0)
+    assert stream.update("a", 5.0, {"wet": 400.0})
+    assert stream.predict("a", 5.0)["wet"]["mean"] != before["wet"]["mean"]
+
+
+def test_a_filter_does_not_look_back(forecaster) -> None:
+    stream = told(forecaster.stream(), readings(3))
+    for ask in (lambda: stream.predict("a1", 0.0), lambda: stream.predict_many([0.0, 30.0])):
+        with pytest.raises(ValueError, match=r"must not lie before the last reading of 'a\d', .* give the whole table"):
+            ask()
+
+
+def test_memory_is_constant_in_time_and_small_for_each_series(forecaster) -> None:
+    stream = forecaster.stream()
+    stream.update("a", 0.0, {"warm": 20.0})
+    before = [tuple(tensor.shape) for tensor in stream.rows.tensors]
+    for step in range(200):
+        stream.update("a", step / 10, {"warm": 20.0, "wet": float("nan")})
+    assert [tuple(tensor.shape) for tensor in stream.rows.tensors] == before
+    stream.update_many(readings(3000, 2))
+    size = sum(tensor.numel() * tensor.element_size() for tensor in stream.rows.tensors)
+    assert len(stream) == 3001 and size < 2 * 3001 * 100  # bytes
+
+
+def test_saved_and_restored(forecaster, tmp_path) -> None:
+    stream = told(forecaster.stream(), readings(5))
+    stream.save(tmp_path / "ward.safetensors")
+    forecaster.save(tmp_path / "model")
+    again = Forecaster.load(tmp_path / "model").stream(state=tmp_path / "ward.safetensors")
+    for name in ("a0", "a4"):
+        assert again.predict(name, 25.0) == stream.predict(name, 25.0)
+    for live in (stream, again):
+        live.update("a2", 26.0, {"warm": 30.0})
+        live.update("fresh", 1.0, {"warm": 30.0})
+    assert again.predict("a2", 27.0) == stream.predict("a2", 27.0)
+    assert again.names == stream.names
+
+
+def test_a_state_that_does_not_fit_is_refused(forecaster, tmp_path) -> None:
+    path = tmp_path / "ward.safetensors"
+    told(forecaster.stream(), readings(2)).save(path)
+    with pytest.raises(ValueError, match="holds the state of another model"):
+        fitted(seed=1).stream(state=path)
+    forecaster.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="must hold the state of a stream"):
+        forecaster.stream(state=tmp_path / "model" / "model.safetensors")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(ValueError, match="truncated"):
+        forecaster.stream(state=path)
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        forecaster.stream(state=tmp_path / "nowhere")
+
+
+def test_a_series_that_has_ended_can_be_forgotten(forecaster) -> None:
+    table = readings(5)
+    stream, others = told(forecaster.stream(), table), told(forecaster.stream(), table[table.name != "a1"])
+    stream.forget("a1")
+    assert len(stream) == 4 and "a1" not in stream
+    for name in ("a0", "a2", "a3", "a4"):
+        assert stream.predict(name, 25.0) == others.predict(name, 25.0)
+    stream.update("a1", 0.0, {"warm": 20.0})  # it begins anew
+    stream.forget("a1")
+    with pytest.raises(ValueError, match="`id` must be a series of this stream, got 'a1'; did you mean 'a"):
+        stream.forget("a1")
+
+
+def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) -> None:
+    stream = told(forecaster.stream(), readings(1))
+    before = stream.predict("a0", 25.0)
+    for values, said in (
+        ({"warmth": 1.0}, "`values` must be variables of the training table, got 'warmth'; did you mean 'warm'"),
+        ({"warm": float("inf")}, "`values` must be sensible numbers, or None for missing, got 'warm': inf"),
+        ({"warm": 1e30}, "sensible numbers"),
+        ({"warm": "20"}, "sensible numbers"),
+        ({"warm": True}, "sensible numbers"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            stream.update("a0", 24.0, values)
+    with pytest.raises(ValueError, match="`time` must be numbers"):
+        stream.update("a0", "2024-01-01", {"warm": 20.0})
+    with pytest.raises(ValueError, match="`level` must be per cent"):
+        stream.predict("a0", 25.0, level=0.9)
+    with pytest.raises(ValueError, match="at least one time and one series"):
+        forecaster.stream().predict_many([25.0])
+    assert stream.predict("a0", 25.0) == before
+
+
+def test_a_reading_without_values_is_no_reading(forecaster) -> None:
+    stream, silent = told(forecaster.stream(), readings(1)), told(forecaster.stream(), readings(1))
+    silent.update("a0", 21.0, {"warm": None})
+    found, expected = silent.predict("a0", 25.0)["warm"], stream.predict("a0", 25.0)["warm"]
+    assert found["std"] == pytest.approx(expected["std"], rel=0.2)  # the filter re-linearises there, no more
+    forecaster_says = forecaster.predict(
+        pd.concat([readings(1), pd.DataFrame({"name": ["a0"], "day": [21.0]})]), at=[25.0]
+    ).set_index("variable")
+    assert found["lo-90"] == pytest.approx(forecaster_says.loc["warm", "lo-90"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["linear", "latent-ode", "gru-d", "mean"])
+def test_a_model_that_cannot_stream_says_so(name: str) -> None:
+    options = {"hidden_size": 4} if name in ("latent-ode", "gru-d") else None
+    forecaster = Forecaster(name, options=options, epochs=1, progress=False).fit(readings(), id="name", time="day")
+    with pytest.raises(ValueError, match=r"cannot take a series bit by bit: it .* Take 'cru'"):
+        forecaster.stream()
+
+
+def test_dates_and_a_table_of_one_series() -> None:
+    table = readings(1, 60).drop(columns="name")
+    table["day"] = pd.Timestamp("2024-03-01", tz="UTC") + pd.to_timedelta(table["day"], unit="D").dt.round("s")
+    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
+    stream = forecaster.stream()
+    for row in table.itertuples():
+        stream.update(None, row.day, {"warm": row.warm, "wet": row.wet})
+    expected = forecaster.predict(table, at=["2024-03-25T12:00Z"]).set_index("variable")
+    found = stream.predict(None, "2024-03-25T12:00+00:00")
+    assert found["warm"]["mean"] == pytest.approx(expected.loc["warm", "mean"], rel=1e-5)
+    with pytest.raises(ValueError, match="last reading of '0', 2024-03-"):
+        stream.update(None, pd.Timestamp("2024-03-02", tz="UTC"), {"warm": 20.0})
