@@ -2,8 +2,6 @@
 
 import json
 import platform
-import time
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from cru.evaluation.timing import best
+
+__all__ = ["best", "machine", "report"]
 RESULTS = Path("build/bench")
-
-
-def best(work: Callable[[], Any], repeats: int = 7, enough: float = 20.0) -> float:
-    """CPU seconds of the fastest of ``repeats`` calls; stops early once ``enough`` seconds are spent."""
-    times: list[float] = []
-    while len(times) < repeats and sum(times) < enough:
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def machine() -> dict[str, str]:

@@ -19,6 +19,7 @@ import cru
 from cru.data import Batch, Splits
 from cru.data.datasets import pendulum
 from cru.evaluation import predict
+from cru.evaluation.outputs import gain_norm
 from cru.models import Prediction
 from cru.training import load_model, run, settings_for
 from cru.training.listener import listener_for
@@ -100,6 +101,7 @@ def draw_gain(batch: Batch, prediction: Prediction) -> Path:
     plt = _pyplot()
     number, noise = _telling_series(batch), 1 - batch.extras["noise"]
     gain = gain_norm(prediction)
+    assert gain is not None
     figure, (along, over) = plt.subplots(1, 2, figsize=(9.6, 3.4), width_ratios=[1.7, 1], layout="constrained")
     figure.set_layout_engine("constrained", wspace=0.12)
     times = batch.times[number]
@@ -128,12 +130,6 @@ def draw_gain(batch: Batch, prediction: Prediction) -> Path:
     over.set_title("all test sequences", loc="left", fontsize=10)
     _plain(over)
     return _save(figure, "gain.png")
-
-
-def gain_norm(prediction: Prediction) -> Tensor:
-    """‖K‖ at each time: the two diagonals of the gain together."""
-    gain = prediction.intermediates["gain"]
-    return torch.cat([gain.upper, gain.lower], -1).norm(dim=-1)
 
 
 def _telling_series(batch: Batch) -> int:

@@ -34,3 +34,42 @@ def real_data() -> Path:
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that the tests on real data share, so that each archive is read once."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def _pendulum_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three finished runs on a few sequences, made by the command line, with a ledger beside them."""
+    from typer.testing import CliRunner
+
+    from cru.cli import app
+
+    root = tmp_path_factory.mktemp("pendulum")
+    with pytest.MonkeyPatch.context() as patch:
+        _small_pendulum(patch, root)
+        patch.chdir(root)
+        for preset, model in (("regression", "f-cru"), ("regression", "gru-dt"), ("interpolation", "f-cru")):
+            words = ["run", f"pendulum-{preset}", "--model", model, "--ledger", "runs/ledger.jsonl"]
+            words += ["--out", f"runs/{preset}-{model}", "--set", "training.epochs=2", "--set", "training.batch_size=4"]
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, done.output
+    return root
+
+
+@pytest.fixture
+def pendulum_runs(_pendulum_runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of three small runs: regression-f-cru, regression-gru-dt, interpolation-f-cru; and their ledger."""
+    _small_pendulum(monkeypatch, _pendulum_runs)
+    return _pendulum_runs / "runs"
+
+
+def _small_pendulum(patch: pytest.MonkeyPatch, root: Path) -> None:
+    from cru.data.cache import cache_dir
+    from cru.data.datasets import pendulum
+
+    cache, compiled = root / "cache", cache_dir() / "native"
+    if not cache.exists():
+        cache.mkdir()
+        compiled.mkdir(parents=True, exist_ok=True)
+        (cache / "native").symlink_to(compiled)  # the filter need not be compiled again
+    patch.setattr(pendulum, "SIZES", (8, 4, 4))
+    patch.setenv("CRU_CACHE_DIR", str(cache))

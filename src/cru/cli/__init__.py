@@ -5,12 +5,14 @@ import typer
 from cru.cli import data
 from cru.cli.boundary import Boundary
 from cru.cli.doctor import doctor
+from cru.cli.figure import figure
 from cru.cli.fit import fit
 from cru.cli.forecast import forecast
 from cru.cli.impute import impute
 from cru.cli.list import list_
 from cru.cli.models import models
 from cru.cli.plot import plot
+from cru.cli.report import report
 from cru.cli.reproduce import reproduce
 from cru.cli.run import run
 from cru.cli.table import table
@@ -31,6 +33,8 @@ app.command()(run)
 app.command("list")(list_)
 app.command()(reproduce)
 app.command()(table)
+app.command()(figure)
+app.command()(report)
 app.command()(doctor)
 app.add_typer(data.app, name="data")
 app.command()(models)

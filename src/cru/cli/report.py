@@ -1,0 +1,34 @@
+"""``cru report``: one page to look at runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console
+from cru.cli.run import DataDir
+
+
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs or of results, or folders that hold such.")],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Its title.")] = None,
+    series: Annotated[int, typer.Option(help="Test series of each experiment to look at.", min=1)] = 12,
+    runtime: Annotated[bool, typer.Option("--runtime", help="Measure the layers here: runtime against M.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Write one HTML page of scores, curves and test series, which opens from disk and needs nothing else."""
+    from cru.evaluation.report import render
+    from cru.training.report import collect
+
+    console = make_console()
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True)
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"`out` must end in .html, got {str(out)!r}.")
+    page = render(collect(paths, title=title, series=series, runtime=runtime, data_dir=data_dir, say=say))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page, encoding="utf-8")
+    console.print(f"{out}: {len(page.encode()) / 1e6:.1f} MB. Open it in any browser.", soft_wrap=True)

@@ -1,0 +1,132 @@
+"""What lies behind a score: calibration, error against gap length, and what the Kalman gain answers to."""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from cru.evaluation.outputs import Output
+
+LEVELS = (0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99)
+_BINS = 12
+
+
+class Curve(NamedTuple):
+    """Numbers over a quantity, each a mean over ``counts`` entries."""
+
+    x: list[float]
+    y: list[float]
+    counts: list[int]
+
+
+class Spread(NamedTuple):
+    """The distribution of a quantity in each group: quantiles at 5, 25, 50, 75 and 95 %."""
+
+    x: list[float]
+    quantiles: list[list[float]]
+    counts: list[int]
+
+
+def calibration(outputs: Sequence[Output], *, scored: str = "all") -> Curve | None:
+    """The share of targets inside the central interval of each nominal level; None where there are no intervals.
+
+    A model that knows how much it knows has the share equal to the level.
+    """
+    scores = []
+    for output in outputs:
+        if output.std is None:
+            return None
+        chosen = counted(output, scored)
+        scores.append(np.abs(output.targets - output.mean)[chosen] / np.maximum(output.std[chosen], 1e-12))
+    distances = np.concatenate(scores)
+    if len(distances) == 0:
+        return None
+    normal = NormalDist()
+    inside = [float(np.mean(distances <= normal.inv_cdf(0.5 + level / 2))) for level in LEVELS]
+    return Curve(list(LEVELS), inside, [len(distances)] * len(LEVELS))
+
+
+def error_by_gap(outputs: Sequence[Output], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
+    """Root mean squared error of the targets by the time since the model last saw anything (NaN: never before).
+
+    ``scale`` divides the errors of each feature, so that features of different units can be counted together.
+    """
+    gaps, errors = [], []
+    for output in outputs:
+        chosen = counted(output, scored)
+        square = ((output.targets - output.mean) / (np.asarray(scale) if len(scale) else 1.0)) ** 2
+        gap = np.broadcast_to(since_seen(output).reshape(-1, *(1,) * (square.ndim - 1)), square.shape)
+        gaps.append(gap[chosen])
+        errors.append(square[chosen])
+    gap, square = np.concatenate(gaps), np.concatenate(errors)
+    gap, square = gap[np.isfinite(gap)], square[np.isfinite(gap)]
+    groups = _groups(gap)
+    means = [float(np.sqrt(square[group].mean())) for group in groups]
+    return Curve([float(gap[group].mean()) for group in groups], means, [int(group.sum()) for group in groups])
+
+
+def gain_by_noise(outputs: Sequence[Output], *, skip: int = 5, bins: int = 8) -> Spread | None:
+    """The gain by the share of noise in the image; the first frames, whose gain comes from the vague start, are left
+    out. None without gain or noise."""
+    if any(output.gain is None or output.noise is None for output in outputs):
+        return None
+    gain, noise = (np.concatenate([getattr(o, name)[skip:] for o in outputs]) for name in ("gain", "noise"))
+    middle = (np.minimum(np.floor(noise * bins), bins - 1) + 0.5) / bins
+    return _spread(middle, gain) if np.ptp(noise) > 0 else None
+
+
+def gain_by_missing(outputs: Sequence[Output]) -> Spread | None:
+    """The gain by the number of features that are missing at a time point; None without gain or features."""
+    if any(output.gain is None or output.is_image for output in outputs):
+        return None
+    groups = gain_groups(outputs)
+    missing = np.repeat([float(degree) for degree in groups], [len(gains) for gains in groups.values()])
+    return _spread(missing, np.concatenate([np.zeros(0), *groups.values()]))
+
+
+def gain_groups(outputs: Sequence[Output]) -> dict[int, Float[np.ndarray, " n"]]:
+    """All gains at time points with a reading, by the number of features that are missing there."""
+    gain = np.concatenate([o.gain for o in outputs if o.gain is not None])
+    missing = np.concatenate([(~o.mask).sum(1) for o in outputs if o.gain is not None])
+    seen = np.isfinite(gain)
+    return {int(degree): gain[seen & (missing == degree)] for degree in np.unique(missing[seen])}
+
+
+def counted(output: Output, scored: str) -> np.ndarray:
+    """The target entries that make the score."""
+    mask = output.target_mask & output.hidden if scored == "hidden" else output.target_mask
+    return np.broadcast_to(mask, output.targets.shape)
+
+
+def since_seen(output: Output) -> Float[np.ndarray, " time"]:
+    """Time since the last earlier moment at which anything was observed; NaN before the first.
+
+    >>> since_seen(output)  # seen at 0 and 1, asked at 3  # doctest: +SKIP
+    array([nan, 1., 2.])
+    """
+    seen = output.times[output.observed]
+    if len(seen) == 0:
+        return np.full(len(output.times), np.nan)
+    before = np.searchsorted(seen, output.times, side="left") - 1  # strictly earlier: a reading is no gap from itself
+    gap: np.ndarray = np.where(before >= 0, output.times - seen[np.maximum(before, 0)], np.nan)
+    return gap
+
+
+def _groups(x: np.ndarray) -> list[np.ndarray]:
+    """Each value by itself while there are few and each has enough, otherwise groups of about equal size."""
+    if len(x) == 0:
+        return []
+    edges = np.unique(np.quantile(x, np.linspace(0, 1, _BINS + 1)[1:-1], method="higher"))
+    place = np.searchsorted(edges, x, side="left")
+    return [place == k for k in np.unique(place)]
+
+
+def _spread(x: np.ndarray, y: np.ndarray) -> Spread | None:
+    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+    kinds = np.unique(x)
+    if len(kinds) == 0:
+        return None
+    quantiles = [np.quantile(y[x == kind], [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() for kind in kinds]
+    return Spread(kinds.tolist(), quantiles, [int((x == kind).sum()) for kind in kinds])

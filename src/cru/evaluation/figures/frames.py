@@ -1,0 +1,95 @@
+"""Pictures of the pendulum: frames on their time axis, with the gain beneath; and a trajectory filled in."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from cru.evaluation.figures.palette import BLUE, GREY, INK, RED, look
+from cru.evaluation.figures.style import grey, make_figure, plain, time_label
+from cru.evaluation.outputs import Output
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw_gain_noise(output: Output, *, time_unit: str = "frame", count: int = 16, title: str = "") -> "Figure":
+    """Noisy frames above, the norm of the Kalman gain beneath, along the same time axis: noise is trusted less."""
+    if output.gain is None or output.noise is None or not output.is_image:
+        raise ValueError("`output` must be of noisy images and a model with a Kalman gain: pendulum-regression, cru.")
+    figure = make_figure(8.0, 3.6)
+    above, axis, below = figure.subplots(3, 1, sharex=True, height_ratios=[0.52, 2.2, 0.8])
+    span = float(output.times[0]), float(output.times[-1])
+    width = (span[1] - span[0]) / count
+    for k in _apart(output.times, count, width):
+        at = float(output.times[k])
+        grey(above, output.values[k, 0], (at - 0.46 * width, at + 0.46 * width, 0.0, 1.0))
+    above.set(ylim=(0, 1))
+    above.axis("off")
+    axis.plot(output.times, output.gain, "-o", color=BLUE, linewidth=1.4, markersize=3)
+    axis.set(ylim=(0, None))
+    below.fill_between(output.times, 100 * output.noise, color=RED, alpha=0.5, step="mid", linewidth=0)
+    below.set(ylim=(0, 100), xlim=(span[0] - 0.5 * width, span[1] + 0.5 * width), yticks=[0, 100])
+    plain(axis, y="norm of the\nKalman gain [–]")
+    plain(below, x=time_label(time_unit), y="noise [%]")
+    above.set_title(title, loc="left", fontsize=10, color=INK)
+    return figure
+
+
+def draw_trajectory(
+    predictions: Mapping[str, Output], *, time_unit: str = "frame", count: int = 18, title: str = ""
+) -> "Figure":
+    """A sequence of images in rows: the truth, what the models saw of it, what each of them says."""
+    first = next(iter(predictions.values()))
+    if not first.is_image or first.mean.shape != first.values.shape:
+        raise ValueError("`predictions` must be of images: pendulum-interpolation.")
+    step = _window(first, count)
+    rows: dict[str, Float[np.ndarray, "time height width"]] = {"truth": first.targets[:, 0], "seen": first.values[:, 0]}
+    rows |= {look(model).name: output.mean[:, 0] for model, output in predictions.items()}
+    figure = make_figure(8.0, 0.5 + 0.52 * len(rows))
+    axes = figure.subplots(len(rows), count, squeeze=False)
+    for line, (name, frames) in zip(axes, rows.items(), strict=True):
+        for axis, k in zip(line, step, strict=False):
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(False)
+            if name == "seen" and not first.observed[k]:
+                _blank(axis)
+            else:
+                grey(axis, frames[k])
+                axis.set_aspect("equal")
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+    for axis, k in zip(axes[-1], step, strict=False):
+        axis.set_xlabel(f"{first.times[k]:g}", fontsize=7, color=GREY)
+    figure.supxlabel(time_label(time_unit), fontsize=9)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK)
+    return figure
+
+
+def telling(outputs: list[Output]) -> Output:
+    """The sequence whose noise changes most, where the data knows the noise; else the first."""
+    return max(outputs, key=lambda o: 0.0 if o.noise is None else float(np.std(o.noise)))
+
+
+def _apart(times: Float[np.ndarray, " time"], count: int, width: float) -> list[int]:
+    """Time points as even as they come, at least ``width`` apart, so that their frames do not overlap."""
+    chosen: list[int] = []
+    for k, time in enumerate(times):
+        if not chosen or time - times[chosen[-1]] >= width:
+            chosen.append(k)
+    return chosen[: count + 1]
+
+
+def _window(output: Output, count: int) -> range:
+    """``count`` neighbouring frames, among which the most change between seen and withheld."""
+    changes = np.abs(np.diff(output.observed.astype(int)))
+    starts = range(max(1, len(output.times) - count + 1))
+    start = max(starts, key=lambda s: int(changes[s : s + count - 1].sum()))
+    return range(start, min(start + count, len(output.times)))
+
+
+def _blank(axis: "Axes") -> None:
+    axis.set_facecolor("#F2F2F2")
+    axis.plot([0.35, 0.65], [0.5, 0.5], color=GREY, linewidth=1)
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")

@@ -1,0 +1,114 @@
+"use strict";
+// A browser of test series: pick one, see what was seen of it, what the models say and how sure they are.
+
+const BANDS = { 0: "no band", 0.6744897501960817: "50 % band", 1.6448536269514722: "90 % band" };
+
+class Browser {
+  constructor(context, runs, experiment) {
+    Object.assign(this, { context, runs, experiment, at: 0, channel: null, width: 1.6448536269514722, of: "" });
+    this.body = el("div", { class: "stack" });
+    const list = experiment.series;
+    this.picker = choice("Series", list.map((series, k) => [k, series.id]), 0, (k) => this.go(Number(k)));
+    this.before = el("button", { type: "button", "aria-label": "Previous series", onclick: () => this.go(this.at - 1) }, "‹");
+    this.after = el("button", { type: "button", "aria-label": "Next series", onclick: () => this.go(this.at + 1) }, "›");
+    this.controls = el("div", { class: "bar" });
+    const hint = "Drag across a chart to zoom, double-click for the whole range; hover, tap or use the arrow keys for values.";
+    this.node = el("section", { id: "series" },
+      el("header", {}, el("h2", {}, "Test series"), el("p", { class: "soft small" }, hint)), this.controls, this.body);
+    this.charts = [];
+    this.go(0);
+  }
+
+  go(k) {
+    this.at = Math.max(0, Math.min(this.experiment.series.length - 1, k));
+    this.picker.querySelector("select").value = this.at;
+    this.before.disabled = this.at === 0;
+    this.after.disabled = this.at === this.experiment.series.length - 1;
+    this.build();
+  }
+
+  build() {
+    const series = this.series = this.experiment.series[this.at];
+    this.link = new Link();
+    const names = series.channels.map((channel) => channel.name);
+    if (!names.includes(this.channel)) this.channel = fullest(series);
+    const parts = [this.before, this.picker, this.after];
+    if (names.length > 1) parts.push(choice("Feature", names.map((name) => [name, name]), this.channel, (name) => { this.channel = name; this.build(); }));
+    const bands = Object.values(series.said).some((said) => said.std);
+    if (bands) parts.push(choice("Uncertainty", Object.entries(BANDS), String(this.width), (width) => { this.width = Number(width); this.draw(); }));
+    const sure = this.runs.filter((run) => series.said[run.id]?.std);
+    if (sure.length > 1) { // several bands above each other show nothing
+      if (!this.of) this.of = sure[0].id;
+      parts.push(choice("of", [...sure.map((run) => [run.id, this.context.label(run)]), ["all", "all models"]], this.of, (id) => { this.of = id; this.draw(); }));
+    } else this.of = "all";
+    this.controls.replaceChildren(...parts);
+    const charts = [names.length ? this.values() : this.errors(), this.gain(), this.noise()].filter(Boolean);
+    this.charts = charts;
+    this.frames = series.frames ? new Frames(this.context, series, this.runs, this.link) : null;
+    this.body.replaceChildren(...charts.slice(0, 1).map((chart) => chart.node), ...(this.frames ? [this.frames.node] : []), ...charts.slice(1).map((chart) => chart.node));
+    this.draw();
+  }
+
+  draw() {
+    for (const chart of this.charts) chart.draw();
+    if (this.frames) this.frames.draw();
+  }
+
+  x() { return { label: this.experiment.time, name: "time", domain: extent(this.series.times, { pad: PAD }) || [0, 1] }; }
+
+  /** The chosen feature: readings, truth, means and bands. */
+  values() {
+    const { series } = this, n = series.channels.findIndex((channel) => channel.name === this.channel), channel = series.channels[n];
+    const points = (name, kind, known) => known && known.at.length ? [{ name, kind, color: "var(--ink)", x: known.at.map((k) => series.times[k]), y: known.values, width: 1.2, radius: known.at.length > 150 ? 1.6 : 0, dash: kind === "line" ? [4, 3] : [] }] : [];
+    const models = () => linesOf(this.context, this.runs, series.said, (said, run) => {
+      const mean = said.mean[n], std = said.std && said.std[n], w = this.width;
+      const band = std && w && (this.of === "all" || this.of === run.id) ? { low: mean.map((m, k) => m - w * std[k]), high: mean.map((m, k) => m + w * std[k]), loose: true } : {};
+      return { x: series.times, y: mean, ...band };
+    });
+    return new Chart({
+      title: channel.unit && channel.unit !== "–" ? `${channel.name} [${channel.unit}]` : channel.name, height: 320, link: this.link, x: this.x(),
+      y: { label: channel.unit ? `${channel.name} [${channel.unit}]` : channel.name },
+      lines: () => [...points("seen", "dots", channel.seen), ...points("withheld", "rings", channel.withheld), ...models(), ...points("truth", "line", channel.truth)],
+    });
+  }
+
+  /** Of images: how far each frame is off. */
+  errors() {
+    const { series } = this, seen = series.frames.observed;
+    const rug = (sx, sy, box) => series.times.map((t, k) => svg("line", { class: seen[k] === "1" ? "ink-line" : "grid-line", x1: sx.map(t), x2: sx.map(t), y1: box.bottom - 7, y2: box.bottom, "stroke-width": 2 }));
+    return new Chart({
+      title: "Error of each frame; a dark tick is a frame that was seen", height: 260, link: this.link, x: this.x(), under: rug,
+      y: { label: `RMSE [${this.experiment.error_unit}]`, zero: true },
+      lines: () => linesOf(this.context, this.runs, series.said, (said) => ({ x: series.times, y: said.error, dots: true })),
+    });
+  }
+
+  gain() {
+    const { series } = this;
+    if (!Object.values(series.said).some((said) => said.gain)) return null;
+    return new Chart({
+      title: "Norm of the Kalman gain: how much a reading is trusted", height: 190, link: this.link, x: this.x(), y: { label: "gain [–]", zero: true },
+      lines: () => linesOf(this.context, this.runs.filter((run) => series.said[run.id]?.gain), series.said, (said) => {
+        const at = series.times.map((_, k) => k).filter((k) => said.gain[k] !== null); // only where there was a reading
+        return { x: at.map((k) => series.times[k]), y: at.map((k) => said.gain[k]), dots: at.length < 120, radius: 1.8 };
+      }),
+    });
+  }
+
+  noise() {
+    const { series } = this;
+    if (!series.noise) return null;
+    const area = (sx, sy, box) => [svg("path", { class: "noise", d: `M${sx.map(series.times[0])},${box.bottom}` + series.times.map((t, k) => `L${sx.map(t)},${sy.map(series.noise[k])}`).join("") + `L${sx.map(series.times.at(-1))},${box.bottom}Z` })];
+    return new Chart({
+      title: "Noise in the images", height: 130, link: this.link, x: this.x(), under: area,
+      y: { label: "noise", domain: [0, 1], format: percent }, lines: () => [{ name: "noise", color: "var(--bad)", x: series.times, y: series.noise, width: 1 }],
+    });
+  }
+}
+
+/** The feature with most readings and targets. */
+function fullest(series) {
+  const count = (channel) => ["seen", "withheld", "truth"].reduce((sum, kind) => sum + (channel[kind]?.at.length || 0), 0);
+  const best = series.channels.reduce((a, b) => (a && count(a) >= count(b) ? a : b), null);
+  return best && best.name;
+}

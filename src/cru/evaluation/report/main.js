@@ -1,0 +1,68 @@
+"use strict";
+// The page from its data.
+
+(function () {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const models = new Models(data.looks), page = document.getElementById("page");
+  const alike = (run) => data.runs.filter((other) => other.preset === run.preset && other.model === run.model).length;
+  const context = {
+    models,
+    name: (model) => (data.looks[model] ? models.name(model) : model),
+    label: (run) => models.name(run.model) + (alike(run) > 1 ? `, seed ${run.seed}` : ""),
+  };
+  const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+
+  const header = el("header", {}, el("p", { class: "over" }, "cru report"), el("h1", {}, data.title), el("p", { class: "soft" },
+    [plural(data.runs.length, "run"), plural(new Set(data.runs.map((run) => run.model)).size, "model"), plural(data.experiments.length, "experiment"), `written ${data.made}`].join(" · ")));
+  if (data.runs.length === 1) header.append(facts(data.runs[0]));
+  page.replaceChildren(header);
+  if (data.tables.length) page.append(scoreTables(context, data.tables));
+  else page.append(el("section", {}, el("p", { class: "note" }, "No run here has exactly the paper's settings to the end, so none is set beside its tables.")));
+
+  if (data.runtime) page.append(el("section", { id: "runtime" }, el("header", {}, el("h2", {}, "Runtime")), runtimeChart(context, data.runtime).node));
+
+  const panel = el("div", {});
+  if (data.experiments.length > 1) {
+    const tabs = el("div", { class: "bar tabs", role: "group", "aria-label": "Experiment" }, data.experiments.map((experiment) =>
+      el("button", { type: "button", "aria-pressed": "false", "data-preset": experiment.preset, onclick: () => open(experiment) }, experiment.preset)));
+    page.append(el("section", { id: "experiments" }, el("header", {}, el("h2", {}, "Experiments")), tabs));
+  }
+  page.append(panel);
+
+  function open(experiment) {
+    for (const tab of page.querySelectorAll(".tabs button")) tab.setAttribute("aria-pressed", tab.dataset.preset === experiment.preset);
+    const runs = data.runs.filter((run) => run.preset === experiment.preset);
+    const own = [...new Set(runs.map((run) => run.model))];
+    const dots = runs.some((run) => Object.keys(run.test).length) ? new DotPlot(context, runs, experiment) : null;
+    const charts = [dots, learningCurves(context, runs), calibrationChart(context, runs, experiment), gapChart(context, runs, experiment), gainChart(context, runs, experiment)].filter(Boolean);
+    const browser = experiment.series.length ? new Browser(context, runs, experiment) : null;
+    const looked = experiment.looked_at ? `Calibration, error by gap and gain are of the first ${experiment.looked_at} test series.` : "";
+    panel.replaceChildren(
+      el("section", {}, el("header", {}, el("h2", {}, experiment.preset), el("p", { class: "soft" }, experiment.about, experiment.about ? ". " : "", looked)),
+        own.length > 1 ? models.legend(own) : null,
+        el("div", { class: "grid" }, charts.map((chart) => chart.node)),
+        experiment.notes.map((note) => el("p", { class: "note" }, note))),
+      ...(browser ? [browser.node] : []),
+      el("section", { id: "runs" }, el("header", {}, el("h2", {}, "What was run")), runTable(context, runs), details("All settings", () => settings(runs))));
+    const draw = () => { for (const chart of charts) chart.draw(); if (browser) browser.draw(); };
+    models.heard = [draw];
+    draw();
+  }
+
+  function facts(run) {
+    const known = [...Object.keys(METRICS).filter((name) => name in run.test).map((name) => [`test ${METRICS[name]}`, UNITS[name] ? show(run.test[name]) : percent(run.test[name])]),
+      ["best epoch", !run.best_epoch ? "–" : `${run.best_epoch} of ${run.epochs}`], ["parameters", whole(run.parameters)], ["s / epoch", show(run.seconds, 3)]];
+    return el("dl", { class: "facts" }, known.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  }
+
+  function settings(runs) {
+    const flat = (object, where = "") => Object.entries(object).flatMap(([key, value]) =>
+      value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${where}${key}.`) : [[where + key, value]]);
+    const each = runs.map((run) => new Map(flat({ ...run.settings, versions: run.versions, series: run.series, device: run.device })));
+    const keys = [...new Set(each.flatMap((map) => [...map.keys()]))];
+    return table(["setting", ...runs.map(context.label)], keys.map((key) => [key, ...each.map((map) => (map.has(key) ? JSON.stringify(map.get(key)) : ""))]), { tall: true, label: "Settings" });
+  }
+
+  open(data.experiments[0]);
+  document.documentElement.dataset.drawn = "true";
+})();

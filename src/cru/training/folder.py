@@ -1,0 +1,132 @@
+"""The folder of a run, opened again: its settings, its learning curve, its scores, and the model on its test series."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cru.data import SeriesSet
+from cru.evaluation.ledger import read
+from cru.evaluation.outputs import Output, outputs
+from cru.training.experiment import load_splits
+from cru.training.run import load_model
+from cru.training.settings import RunSettings
+
+_ANGLE = ("sine of the angle", "cosine of the angle")
+
+
+class RunFolder(NamedTuple):
+    """A run on disk, finished or not.
+
+    >>> folder = read_folder(Path("runs/pendulum-regression/cru-0"))  # doctest: +SKIP
+    """
+
+    path: Path
+    settings: RunSettings
+    log: list[dict[str, Any]]  # one record an epoch
+    record: dict[str, Any] | None  # the entry of the ledger, once it is finished
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.settings.model.name
+
+    @property
+    def title(self) -> str:
+        """What is run, in a line."""
+        return f"{self.settings.preset or 'own'}, {self.model}, seed {self.settings.seed}"
+
+    @property
+    def data_key(self) -> str:
+        """The same for runs whose data are the same."""
+        same = dataclasses.replace(self.settings.data, seed=self.settings.data_seed)
+        return json.dumps(dataclasses.asdict(same), sort_keys=True)
+
+    def check(self, test: SeriesSet) -> None:
+        """Refuse test series that are not those of the run, which may have been given series of its own."""
+        if self.record is None:
+            return
+        expected = self.record["series"]["test"], tuple(self.record.get("features", {}).get("names", test.names))
+        if expected != (len(test), test.names):
+            raise ValueError(
+                f"{self.path} was trained on series of its own, which are not kept with it: {expected[0]} test series "
+                f"of {', '.join(expected[1])}; its settings name {len(test)} of {', '.join(test.names)}."
+            )
+
+    def target_names(self, test: SeriesSet) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names and units of what is predicted at each time."""
+        if self.settings.data.task != "regression":
+            return test.names, test.units or ("",) * len(test.names)
+        target = self.settings.data.task_options.get("target")
+        labels = [target] if isinstance(target, str) else list(target or [])
+        size = test.target_shape[0]
+        if labels == ["sin_cos"] and size == 2:
+            return _ANGLE, ("–", "–")
+        names = labels if len(labels) == size else [f"{' '.join(map(str, labels))} {k + 1}" for k in range(size)]
+        return tuple(map(str, names)), ("",) * size
+
+
+def read_folder(path: Path) -> RunFolder:
+    """Open one run."""
+    settings, result = path / "settings.json", path / "result.json"
+    if not settings.is_file():
+        raise ValueError(f"there is no run in {path}: it has no settings.json.")
+    try:
+        tables = json.loads(settings.read_text(encoding="utf-8"))
+        record = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else None
+    except json.JSONDecodeError:
+        raise ValueError(f"the settings.json or result.json in {path} is cut off or not JSON.") from None
+    return RunFolder(path, RunSettings.from_dict(tables), read(path / "log.jsonl"), record)
+
+
+def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
+    """All runs in and below the given folders, in the order of their paths."""
+    found: dict[Path, RunFolder] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise ValueError(f"there is no folder {path}.")
+        for file in sorted(path.rglob("settings.json")):
+            found.setdefault(file.parent.resolve(), read_folder(file.parent))
+    return list(found.values())
+
+
+class Tested(NamedTuple):
+    """A run on test series of its own."""
+
+    folder: RunFolder
+    test: SeriesSet
+    outputs: list[Output]
+
+    @property
+    def scored(self) -> str:
+        """Which targets count: "all" or "hidden"."""
+        return self.test.task.scored if self.test.task else "all"
+
+    @property
+    def scale(self) -> tuple[float, ...]:
+        """What makes the errors of features of different units comparable: empty where nothing has to."""
+        return self.test.scaler.scale if self.test.scaler and self.folder.settings.data.task != "regression" else ()
+
+    @property
+    def error_unit(self) -> str:
+        """The unit of an error over all features."""
+        if len(self.test.target_shape) > 1:
+            return "share of full brightness"
+        return "model units" if self.scale else "–"
+
+
+def on_test_series(
+    folders: Iterable[RunFolder], *, count: int | None = None, data_dir: Path | None = None
+) -> Iterator[Tested]:
+    """Each run with the first ``count`` of its test series and what the best epoch of its model says of them.
+
+    Runs that share their data and come one after another read it once.
+    """
+    key, test = "", None
+    for folder in folders:
+        if test is None or folder.data_key != key:
+            key, test = folder.data_key, load_splits(folder.settings, data_dir=data_dir).test
+        folder.check(test)
+        part = test.first(count)
+        yield Tested(folder, part, list(outputs(load_model(folder.path), part)))

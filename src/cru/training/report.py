@@ -1,0 +1,165 @@
+"""Everything that a report page shows, gathered from ledgers and the folders of runs."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cru.evaluation import ledger, tables
+from cru.evaluation.diagnosis import calibration, error_by_gap, gain_by_missing, gain_by_noise
+from cru.evaluation.figures.palette import LOOKS, look
+from cru.evaluation.figures.runtime import measure_runtime
+from cru.evaluation.figures.style import time_label
+from cru.evaluation.report import describe_run, describe_series, describe_tables, fitting
+from cru.training.folder import RunFolder, Tested, find_folders, on_test_series
+from cru.training.presets import presets
+
+SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
+_LOOKED_AT = 100  # test series behind calibration, error by gap and gain
+
+
+def collect(
+    paths: Sequence[Path],
+    *,
+    title: str | None = None,
+    series: int = 12,
+    runtime: bool = False,
+    data_dir: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """The data of the page of all runs in and below ``paths``, and of the ledgers that lie in them.
+
+    ``series`` test series of each experiment can be looked at, as far as they fit. ``runtime`` measures the layers.
+    """
+    folders = find_folders(paths)
+    entries = _entries(paths, folders)
+    if not entries and not folders:
+        raise ValueError(f"there is no run and no ledger.jsonl in {', '.join(map(str, paths))}.")
+    logs = {id_of(folder): folder.log for folder in folders}
+    runs = [describe_run(entry, logs.get(entry["run"], []), "") for entry in entries]
+    runs += [describe_run(_unfinished(folder), folder.log, id_of(folder)) for folder in folders if not folder.record]
+    order = list(LOOKS)
+    runs.sort(key=lambda run: (order.index(run["model"]) if run["model"] in order else len(order), run["seed"]))
+    known = presets()
+    present = {run["preset"] for run in runs}
+    names = [name for name in dict.fromkeys([*tables.paper_presets(), *sorted(present)]) if name in present]
+    experiments = []
+    for name in names:
+        own = [folder for folder in folders if (folder.settings.preset or "own") == name]
+        share = SERIES_BYTES // max(1, len(names))
+        experiment = _experiment(own, count=series, share=share, data_dir=data_dir, say=say)
+        experiments.append({"preset": name, "about": known.get(name, ""), "paper": _paper(name)} | experiment)
+    models = dict.fromkeys([*LOOKS, *(run["model"] for run in runs)])
+    return {
+        "title": title or _title(runs, names),
+        "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "looks": {model: look(model)._asdict() for model in models},
+        "tables": describe_tables(entries),
+        "runtime": _runtime() if runtime else None,
+        "runs": runs,
+        "experiments": experiments,
+    }
+
+
+def id_of(folder: RunFolder) -> str:
+    """The id of a run in the ledger; of one that is not finished, its folder."""
+    return str(folder.record["run"]) if folder.record else str(folder.path)
+
+
+def _entries(paths: Iterable[Path], folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+    """Each run once, from the ledgers and from the folders."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        for entry in ledger.read(path / ledger.LEDGER.name):
+            found.setdefault(entry["run"], entry)
+    for folder in folders:
+        if folder.record:
+            found.setdefault(folder.record["run"], folder.record)
+    return list(found.values())
+
+
+def _unfinished(folder: RunFolder) -> dict[str, Any]:
+    settings = folder.settings
+    return {"preset": settings.preset, "model": folder.model, "seed": settings.seed, "settings": settings.as_dict()}
+
+
+def _title(runs: list[dict[str, Any]], names: list[str]) -> str:
+    if len(runs) == 1:
+        return f"{names[0]}, {runs[0]['model']}, seed {runs[0]['seed']}"
+    return " and ".join(names) if len(names) < 3 else f"{len(names)} experiments"
+
+
+def _runtime() -> dict[str, dict[str, list[float]]]:
+    return {
+        layer: {"x": [float(size) for size in seconds], "y": [1e3 * value for value in seconds.values()]}
+        for layer, seconds in measure_runtime().items()
+    }
+
+
+def _paper(preset: str) -> dict[str, dict[str, list[float]]]:
+    """What the paper printed, in the units of the scores: metric -> model -> mean and standard deviation."""
+    printed: dict[str, dict[str, list[float]]] = {}
+    for table in tables.paper()["table"]:
+        if preset in table["columns"]:
+            scale = table["scale"]
+            printed[table["metric"]] = {
+                model: [mean * scale, std * scale] for model, (mean, std) in table[preset].items()
+            }
+    return printed
+
+
+def _experiment(
+    folders: list[RunFolder], *, count: int, share: int, data_dir: Path | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """What the trained models say of test series: one set of series for the browser, all runs for the diagnoses."""
+    found: dict[str, Any] = {"calibration": {}, "gaps": {}, "gain": {}, "series": [], "notes": [], "time": "time"}
+    ready = [folder for folder in folders if (folder.path / "best.safetensors").is_file()]
+    groups: dict[str, list[RunFolder]] = {}
+    for folder in ready:
+        groups.setdefault(folder.data_key, []).append(folder)
+    widest = max(groups.values(), key=lambda group: len({folder.model for folder in group}), default=[])
+    for group in groups.values():
+        try:
+            tested = []
+            for one in on_test_series(group, count=_LOOKED_AT, data_dir=data_dir):
+                say(f"{one.folder.title}: {len(one.outputs)} test series")
+                _diagnose(one, found)
+                if group is widest:
+                    tested.append(one)
+            if tested:
+                found["series"] = _series(tested, count, share)
+        except (ValueError, OSError) as error:  # a page without series is better than none
+            found["notes"].append(f"{group[0].title}: no test series are shown. {error}")
+    return found
+
+
+def _diagnose(one: Tested, found: dict[str, Any]) -> None:
+    run = id_of(one.folder)
+    found["time"], found["error_unit"] = time_label(one.test.time_unit), one.error_unit
+    found["looked_at"] = len(one.outputs)
+    curve = calibration(one.outputs, scored=one.scored)
+    if curve is not None:
+        found["calibration"][run] = curve._asdict()
+    found["gaps"][run] = error_by_gap(one.outputs, scored=one.scored, scale=one.scale)._asdict()
+    by_noise = gain_by_noise(one.outputs)
+    spread = by_noise or gain_by_missing(one.outputs)
+    if spread is not None:
+        found["gain"][run] = spread._asdict() | {"by": "noise" if by_noise else "missing"}
+
+
+def _series(tested: list[Tested], count: int, share: int) -> list[dict[str, Any]]:
+    first = tested[0]
+    names, units = first.folder.target_names(first.test)
+    regression = first.folder.settings.data.task == "regression"
+    return fitting(
+        (
+            describe_series(
+                {id_of(one.folder): one.outputs[number] for one in tested},
+                names=names,
+                units=units,
+                regression=regression,
+            )
+            for number in range(min(count, len(first.outputs)))
+        ),
+        share,
+    )

@@ -1,0 +1,88 @@
+"""The verbs figure and report, as a user meets them."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cru.cli import app
+from cru.cli.figure import Name
+from cru.training.pictures import FIGURES
+
+
+def cru(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused(*words):
+    result = cru(*words)
+    assert result.exit_code == 2 and "Traceback" not in result.stderr, result.output
+    return result.stderr
+
+
+def test_the_help_knows_every_figure():
+    assert [name.value for name in Name] == list(FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("gain-noise", ["regression-f-cru"]),
+        ("trajectory", ["interpolation-f-cru"]),
+        ("curves", ["regression-f-cru", "regression-gru-dt"]),
+        ("calibration", ["regression-f-cru", "regression-gru-dt"]),
+        ("gaps", ["interpolation-f-cru"]),
+        ("series", ["regression-gru-dt"]),
+    ],
+)
+def test_figures_of_runs(name, runs, pendulum_runs, tmp_path):
+    out = tmp_path / f"{name}.svg"
+    done = cru("figure", name, *(pendulum_runs / run for run in runs), "--out", out)
+    assert done.exit_code == 0, done.output
+    assert f"Picture: {out}" in done.stdout and "<svg" in out.read_text()
+
+
+def test_a_series_can_be_chosen(pendulum_runs, tmp_path):
+    out, run = tmp_path / "x.svg", pendulum_runs / "regression-f-cru"
+    assert cru("figure", "series", run, "--series", "0013", "--out", out).exit_code == 0
+    assert "test series 0013" in out.read_text()
+    assert "first 4 test series, 0012 to 0015, got '7'" in refused(
+        "figure", "series", run, "--series", "7", "--out", out
+    )
+
+
+def test_runtime_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("cru.evaluation.figures.measure_runtime", lambda: {"cru": {4: 0.001}, "f-cru": {4: 0.002}})
+    assert cru("figure", "runtime", "--out", tmp_path / "runtime.svg").exit_code == 0
+    assert "f-CRU" in (tmp_path / "runtime.svg").read_text()
+
+
+def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
+    out = tmp_path / "x.png"
+    assert "is not one of" in refused("figure", "nothing")
+    assert "needs the folder of a run" in refused("figure", "curves", "--out", out)
+    assert "must end in .png" in refused("figure", "curves", pendulum_runs, "--out", tmp_path / "x.gif")
+    assert "needs Gaussian predictions" in refused(
+        "figure", "calibration", pendulum_runs / "interpolation-f-cru", "--out", out
+    )
+    assert "ushcn-sparseness" in refused("figure", "gain-sparseness", pendulum_runs / "regression-f-cru", "--out", out)
+    assert "cru" in refused("figure", "gain-noise", pendulum_runs / "regression-gru-dt", "--out", out)
+    assert not out.exists()
+
+
+def test_report(pendulum_runs, tmp_path):
+    out = tmp_path / "new" / "page.html"
+    done = cru("report", pendulum_runs / "regression-f-cru", "--out", out, "--series", "1", "--title", "Mine")
+    assert done.exit_code == 0, done.output
+    assert "<title>Mine</title>" in out.read_text() and "Open it in any browser" in done.stdout
+    assert "must end in .html" in refused("report", pendulum_runs, "--out", tmp_path / "x.pdf")
+    assert "there is no folder" in refused("report", tmp_path / "nowhere", "--out", out)
+
+
+def test_all_pictures_of_the_gallery_from_one_command(pendulum_runs, tmp_path, capsys):
+    program = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "gallery.py"))
+    program["main"](pendulum_runs, tmp_path, runtime=False)
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    assert drawn == {"gain-noise", "trajectory", "curves", "calibration", "gaps"}
+    assert "gain-sparseness: there is no run of ushcn-sparseness" in capsys.readouterr().out
