@@ -84,8 +84,8 @@ def _part(series: SeriesSet, start: np.ndarray | int, length: np.ndarray) -> Ser
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """A state that grows with the root of the number of variables: 10 for up to 8, 22 for 37, at most 32.
 
-    The variance of the output goes through softplus: with the square of the paper a training now and then runs away,
-    when a raw output passes through zero.
+    The variance of the output goes through softplus: with the square of the paper, which can touch zero, the likelihood
+    of a first f-CRU ran away in mid-training.
     """
     size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * variables))))
     own = {"hidden_size": size, "variance_map": "softplus"}

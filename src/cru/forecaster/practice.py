@@ -20,7 +20,7 @@ def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
     Not all at once: what is known before a forecast is then as complete as it will be. The lengths of the runs are
     log-uniform, from one time point to a quarter of the series, so that leads of every order occur. Withheld values are
     targets, and the only ones that are scored; of what is shown a few are targets, too, because a model must also know
-    what it has just been told, but all of them, being easy, would outweigh the others.
+    what it has just been told, but all of them, being easy, might outweigh the others.
 
     >>> practice(series, seed=0).task.scored
     'hidden'
