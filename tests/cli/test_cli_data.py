@@ -113,11 +113,13 @@ def test_no_internet(monkeypatch, tmp_path):
 
 
 def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
-    code = "import sys; from cru.cli import app; sys.argv = ['cru', 'data', 'prepare', 'pendulum-interpolation']; app()"
+    command = "sys.argv = ['cru', 'data', 'prepare', 'pendulum-interpolation']"
+    code = f"import sys, torch, cru.data; from cru.cli import app; {command}; print('now', flush=True); app()"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     )
-    time.sleep(2.5)  # it is importing torch or simulating 4 000 pendulums
+    assert process.stdout is not None and process.stdout.readline() == "now\n"
+    time.sleep(0.5)  # it is simulating 4 000 pendulums
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors and "interrupted" in errors

@@ -34,7 +34,7 @@ def test_a_query_time_is_an_unobserved_time() -> None:
     assert difference(asked.upper[:, 3], whole.upper[:, 6]) < 1e-10
     later = layer.propagate(layer.filter(y, y_var, times).posterior.at(-1), 3.0)
     assert difference(asked.mean[:, 2], later.mean) < 1e-10
-    with pytest.raises(ValueError, match="`at` must not lie before the first time"):
+    with pytest.raises(ValueError, match="must not lie before the first time"):
         layer.smooth(y, y_var, times, at=times[:, :1] - 1)
 
 
@@ -124,3 +124,29 @@ def test_equal_gaps_share_their_hop() -> None:
     ]
     for a, b in zip(*grads, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_questions_between_whole_numbers() -> None:
+    layer, y, y_var, _ = setting()
+    times = torch.arange(12)
+    at = torch.tensor([0.5, 2.5, 20.25])
+    found, expected = (layer.smooth(y, y_var, t, at=at) for t in (times, times.double()))
+    for a, b in zip(found[:4], expected[:4], strict=True):
+        assert difference(a, b) < 1e-12
+    assert layer.smooth(y, y_var, times, at=at[:0]).mean.shape == (3, 0, 8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"y_var": -torch.ones(3, 12, 4)}, "`y_var` must not be negative"),
+        ({"y_var": torch.ones(3, 12, 1)}, "`y_var` must have the shape"),
+        ({"times": torch.arange(5)}, "`times` must have the shape"),
+        ({"at": torch.tensor(0.5)}, "`at` must have the shape"),
+        ({"at": torch.tensor([torch.inf])}, "`at` must be finite"),
+    ],
+)
+def test_smoothing_checks_what_it_is_given(wrong: dict[str, object], words: str) -> None:
+    layer, y, y_var, times = setting()
+    with pytest.raises(ValueError, match=words):
+        layer.smooth(**({"y": y, "y_var": y_var, "times": times} | wrong))

@@ -82,10 +82,10 @@ def padded(batch: Batch, more: int) -> Batch:
     return changed(batch, times=times, **{name: longer(getattr(batch, name)) for name in names})
 
 
-def made(name: str, spec: Spec, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Model:
+def made(name: str, spec: Spec, *, seed: int = 0, dtype: torch.dtype = torch.float32, **options: object) -> Model:
     """A model with what it takes from a training set, nudged off its start so that every part matters."""
     torch.manual_seed(seed)
-    model = create(name, spec)
+    model = create(name, spec, **options)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

@@ -31,19 +31,22 @@ def with_a_question(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["features", "pictures"])
-def test_a_time_that_is_only_asked_for_changes_no_other(name: str, kind: str) -> None:
-    model, batch = made(name, SPECS[kind], dtype=torch.float64).eval(), random_batch(SPECS[kind])
+@pytest.mark.parametrize("modulated", [False, True])
+def test_a_time_that_is_only_asked_for_changes_no_other(name: str, kind: str, modulated: bool) -> None:
+    model = made(name, SPECS[kind], dtype=torch.float64, modulated=modulated).eval()
+    batch = random_batch(SPECS[kind])
     before, after = model(batch).mean[:1], model(with_a_question(batch)).mean
     assert after.shape[1] == 7
     torch.testing.assert_close(torch.cat([after[:, :3], after[:, 4:]], 1), before, rtol=1e-6, atol=1e-7)
 
 
-def test_the_smoother_looks_ahead_and_the_filter_does_not() -> None:
+@pytest.mark.parametrize("modulated", [False, True])
+def test_the_smoother_looks_ahead_and_the_filter_does_not(modulated: bool) -> None:
     batch = random_batch(SPECS["features"], observed=1.0)
     later = dataclasses.replace(batch, values=batch.values.clone())
     later.values[:1, 4:] += 1
     for name, looks in (("paired", False), ("paired-smoother", True)):
-        model = made(name, SPECS["features"]).eval()
+        model = made(name, SPECS["features"], modulated=modulated).eval()
         assert bool((model(batch).mean[0, :4] - model(later).mean[0, :4]).abs().max() > 1e-5) is looks
 
 
@@ -92,5 +95,34 @@ def test_moments_of_the_training_set() -> None:
         seen = torch.cat([batch.values[..., i][batch.mask[..., i]] for batch in batches]).double()
         assert float(mean[i]) == pytest.approx(float(seen.mean()))
         assert float(std[i]) == pytest.approx(float(seen.std(correction=0)))
+    offset = [dataclasses.replace(b, values=torch.where(b.mask, 1e9 + 1e-3 * b.values.double(), 0.0)) for b in batches]
+    far, small = feature_moments(offset)
+    torch.testing.assert_close(small, 1e-3 * std, rtol=1e-2, atol=0)
+    torch.testing.assert_close(far, 1e9 + 1e-3 * mean, rtol=1e-12, atol=0)
     still = dataclasses.replace(batches[0], values=torch.where(batches[0].mask, 2.0, 0.0))
     assert feature_moments([still])[1].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_was_read_last_moves_decay_and_frequency() -> None:
+    plain, moved = (made("paired", SPECS["features"], modulated=modulated) for modulated in (False, True))
+    moved.load_state_dict(plain.state_dict(), strict=False)
+    batch = random_batch(SPECS["features"])
+    for block in moved.blocks:
+        torch.nn.init.zeros_(block.shift.weight)
+        torch.nn.init.zeros_(block.shift.bias)
+    torch.testing.assert_close(moved(batch).mean, plain(batch).mean, rtol=1e-4, atol=1e-5)
+    for block in moved.blocks:
+        torch.nn.init.normal_(block.shift.weight)
+    assert (moved(batch).mean - plain(batch).mean).abs().max() > 1e-4
+
+
+def test_an_outlier_reaches_other_features_only_so_far() -> None:
+    model, batch = made("paired", SPECS["features"], dtype=torch.float64).eval(), random_batch(SPECS["features"])
+    where = batch.mask[..., 0].nonzero()[0]
+    means = []
+    for size in (1.0, 1e12):
+        other = dataclasses.replace(batch, values=batch.values.double().clone())
+        other.values[where[0], where[1], 0] = size
+        means.append(model(other).mean)
+    assert (means[1] - means[0])[..., 0].abs().max() > 1e9  # its own feature believes it
+    assert (means[1] - means[0])[..., 1:].abs().max() < 5

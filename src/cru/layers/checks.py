@@ -80,6 +80,21 @@ def as_times(times: Tensor, batch: int, steps: int, start: Tensor | None) -> Ten
     return times.expand(batch, steps)
 
 
+def as_queries(at: Tensor, times: Tensor) -> Tensor:
+    """``at`` as (batch, query), none before the first of ``times`` of its series."""
+    batch, shape = len(times), tuple(at.shape)
+    require(
+        len(shape) == 1 or (len(shape) == 2 and shape[0] == batch),
+        f"`at` must have the shape (query,) or (batch, query) = ({batch}, query), got {shape}.",
+    )
+    at = at.expand(batch, -1)
+    wrong = ~torch.isfinite(at) | (at < times[:, :1])
+    if bool(wrong.any()):
+        found = at[wrong][0].item()
+        raise ValueError(f"`at` must be finite and must not lie before the first time of its series, got {found}.")
+    return at
+
+
 def as_state(state: Belief, batch: int | None, hidden_size: int, dtype: torch.dtype) -> Belief:
     """A belief of the right shape, in the layer's type."""
     require(

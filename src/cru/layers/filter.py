@@ -112,6 +112,24 @@ class KalmanLayer(nn.Module):
         (batch, time) or (batch, time, obs); NaN in ``y`` = missing where it is None. The gain is what the prior and
         ``y_var`` make it, whether or not the time is observed.
         """
+        y, y_var, observed = self._latent(y, y_var, mask)
+        with torch.autocast(y.device.type, enabled=False):
+            prior, posterior = self._filtered(y, y_var, times, observed, state)
+            return FilterResult(prior, posterior, gain(prior, y_var))
+
+    def advance(
+        self,
+        y: Float[Tensor, "batch time obs"],
+        y_var: Float[Tensor, "batch time obs"],
+        times: Float[Tensor, "batch time"],
+        observed: Bool[Tensor, "batch time"],
+        state: Belief | None = None,
+    ) -> Belief:
+        """The last posterior of `filter`, of numbers that need no check: in a stream, checks would take longer."""
+        return self._trusted(y, y_var, times, observed[..., None].expand_as(y), state)[1].at(-1)
+
+    def _latent(self, y: Tensor, y_var: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Latent observations, variances and what is observed of them, checked and in the layer's type."""
         check_series("y", y, self.obs_size)
         require(
             isinstance(y_var, Tensor) and y_var.shape == y.shape,
@@ -127,20 +145,7 @@ class KalmanLayer(nn.Module):
                 f"{y_var[series, step, i].item()}. Pass variances, not log variances."
             )
         y_var = torch.nan_to_num(y_var.to(self.dtype), MAX_VARIANCE, MAX_VARIANCE)
-        with torch.autocast(y.device.type, enabled=False):
-            prior, posterior = self._filtered(y, y_var, times, observed, state)
-            return FilterResult(prior, posterior, gain(prior, y_var))
-
-    def advance(
-        self,
-        y: Float[Tensor, "batch time obs"],
-        y_var: Float[Tensor, "batch time obs"],
-        times: Float[Tensor, "batch time"],
-        observed: Bool[Tensor, "batch time"],
-        state: Belief | None = None,
-    ) -> Belief:
-        """The last posterior of `filter`, of numbers that need no check: in a stream, checks would take longer."""
-        return self._trusted(y, y_var, times, observed[..., None].expand_as(y), state)[1].at(-1)
+        return y, y_var, observed
 
     def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
         """The belief ``delta`` after ``state``: a number or (batch,), in the unit of ``times``, not negative."""

@@ -4,14 +4,14 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from cru import native
 from cru.functional import MAX_VARIANCE, MIN_VARIANCE, Belief, gaps, positive
 from cru.functional.paired import Hop, filter_paired, hop, predict_paired
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
-from cru.layers.checks import as_mask, check_series, observed_values, require
+from cru.layers.checks import as_queries, as_times, require
 from cru.layers.filter import KalmanLayer
 
 SLOWEST, FASTEST = 0.1, 50.0  # decay rates at the start, per span: from nearly undamped to one of a hundred readings
@@ -70,7 +70,7 @@ class PairedCRU(KalmanLayer):
         self,
         y: Float[Tensor, "batch time obs"],
         y_var: Float[Tensor, "batch time obs"],
-        times: Float[Tensor, "batch time"],
+        times: Real[Tensor, "batch time"],
         observed: Bool[Tensor, "batch time obs"],
         *,
         shift: Float[Tensor, "batch time state"] | None = None,
@@ -98,19 +98,15 @@ class PairedCRU(KalmanLayer):
         ``y``, ``y_var``, ``times`` and ``mask`` are those of `filter`; ``at`` is (query,) or (batch, query), in any
         order, not before the first time of its series.
         """
-        check_series("y", y, self.obs_size)
-        observed = as_mask(mask, y)
-        y = observed_values("y", y.to(self.dtype), observed)
-        y_var = torch.where(observed, y_var.to(self.dtype), 1.0)
-        times = times.expand(y.shape[:2])
+        y, y_var, observed = self._latent(y, y_var, mask)
+        batch, steps, _ = y.shape
+        times = as_times(times, batch, steps, None)
         if at is None:
             return self.believe(y, y_var, times, observed, smooth=True)
-        at = at.expand(len(y), -1)
-        require(
-            bool((at >= times[:, :1]).all()),
-            f"`at` must not lie before the first time of its series, got {at.min().item()}.",
-        )
-        every = torch.cat([times, at.to(times.dtype)], 1)
+        at = as_queries(at, times)
+        if at.dtype != times.dtype:
+            times, at = times.double(), at.double()
+        every = torch.cat([times, at], 1)
         order = every.argsort(dim=1, stable=True)
         blank = y.new_zeros(len(y), at.shape[1], self.obs_size)
 

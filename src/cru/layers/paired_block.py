@@ -14,6 +14,7 @@ from cru.layers.paired import PairedCRU
 
 SMALL_VARIANCE = 1e-6
 STARTS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: a level, a drift, the last value
+FARTHEST = 5.0  # standard deviations that networks see of an outlier; the pairs of its own feature see all of it
 LOG_SCALE = 0.3  # log variances are then about as large as the means
 
 
@@ -130,6 +131,6 @@ class FeatureBank(nn.Module):
         state: Belief | None = None,
     ) -> Belief:
         """Pair i of copy c stands at c · features + i."""
-        moved, y_var = self.layer.observe(torch.cat([values, mask.to(values)], -1))
+        moved, y_var = self.layer.observe(torch.cat([values.clamp(-FARTHEST, FARTHEST), mask.to(values)], -1))
         y, seen = values.repeat(1, 1, self.copies) + moved, mask.repeat(1, 1, self.copies)
         return self.layer.believe(y, y_var, times, seen, state=state, smooth=self.smooth)

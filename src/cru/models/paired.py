@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cru.functional import Belief
 from cru.functional.likelihood import gaussian_nll, mean_over_times
 from cru.layers.encoders import encode_observed, features_of
-from cru.layers.paired_block import BlockState, FeatureBank, Mix, PairedBlock
+from cru.layers.paired_block import FARTHEST, BlockState, FeatureBank, Mix, PairedBlock
 from cru.models.base import Batch, Model, Prediction, Spec
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
 from cru.models.options import Config
@@ -46,7 +46,7 @@ class PairedModel(Model):
     """Each layer filters what the one below made of the readings, exactly, and mixes the channels afterwards.
 
     Vectors are standardised by the training set, and each feature has pairs of its own (`FeatureBank`), whose means are
-    added to the output: at the start the model says what these say.
+    added to the output.
     """
 
     Config: ClassVar[type] = PairedConfig
@@ -190,9 +190,9 @@ class FeatureStem(nn.Module):
         mask = batch.mask
         standard = torch.where(mask, (values - self.centre) / self.scale, 0.0)
         belief = self.bank(standard, mask, batch.times, state)
-        given = torch.cat([standard, mask.to(standard)], -1)
+        given = torch.cat([standard.clamp(-FARTHEST, FARTHEST), mask.to(standard)], -1)
         read = encode_observed(nn.Sequential(self.encoder, self.enter), given, batch.observed)
-        stream = read + self.mix(belief)
+        stream = read + self.mix(belief._replace(mean=belief.mean.clamp(-FARTHEST, FARTHEST)))
         if self.weights is None:
             return stream, None, belief.at(-1)
         uppers = belief.mean.chunk(2, -1)[0].unflatten(-1, (self.bank.copies, -1))

@@ -14,13 +14,17 @@ def feature_moments(
 ) -> tuple[Float64[Tensor, " entries"], Float64[Tensor, " entries"]]:
     """Mean and standard deviation of each input entry over all that is observed; 0 and 1 for one that never is, and a
     standard deviation of 1 for one that never changes."""
-    count = total = square = torch.zeros((), dtype=torch.float64)
+    count = total = square = shift = torch.zeros((), dtype=torch.float64)
     for batch in batches:
-        mask = batch.mask.expand_as(batch.values).flatten(2)
-        seen = torch.where(mask, batch.values.flatten(2), 0.0).double()
-        count = count + mask.sum((0, 1)).cpu()
-        total, square = total + seen.sum((0, 1)).cpu(), square + seen.square().sum((0, 1)).cpu()
+        mask = batch.mask.expand_as(batch.values).flatten(2).cpu()
+        seen = torch.where(mask, batch.values.flatten(2).cpu().double(), 0.0)
+        if count.ndim == 0 or bool((count == 0).any()):  # the first value of each entry, so that a large mean cancels
+            first = seen.flatten(0, 1)[mask.flatten(0, 1).int().argmax(0), torch.arange(mask.shape[-1])]
+            shift = torch.where(count == 0, first, shift)
+        moved = torch.where(mask, seen - shift, 0.0)
+        count, total = count + mask.sum((0, 1)), total + moved.sum((0, 1))
+        square = square + moved.square().sum((0, 1))
     mean = total / count.clamp(min=1)
     variance = square / count.clamp(min=1) - mean.square()
-    varies = variance > 1e-12 * (1 + mean.square())
-    return mean, torch.where(varies, variance, 1.0).sqrt()
+    varies = variance > 1e-12 * mean.square()
+    return shift + mean, torch.where(varies, variance, 1.0).sqrt()
