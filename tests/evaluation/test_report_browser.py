@@ -222,12 +222,14 @@ def test_models_without_a_gain_are_named(page, data, tmp_path):
 def test_runs_that_differ_in_a_setting_alone_are_told_apart(page, data, tmp_path):
     run = next(run for run in data["runs"] if run["model"] == "gru-dt")
     longer = json.loads(json.dumps(run)) | {"id": "longer"}
-    longer["settings"]["training"]["epochs"] = 7
+    longer["settings"]["training"] |= {"epochs": 7, "schedule": "cosine"}
+    run["settings"]["training"] |= {"schedule": None}  # what is not set is not said
     data["runs"] += [longer, longer | {"id": "again"}]
     page.open(written(data, tmp_path))
     page.click('.tabs button[data-preset="pendulum-regression"]')
     names = page.run("[...document.querySelectorAll('#runs tbody th')].map(cell => cell.textContent)")
-    assert names == ["f-CRU", "GRU-Δt, seed 0, epochs 2", "GRU-Δt, seed 0, epochs 7", "GRU-Δt, seed 0, epochs 7, run 2"]
+    changed = "GRU-Δt, seed 0, epochs 7, schedule cosine"
+    assert names == ["f-CRU", "GRU-Δt, seed 0, epochs 2", changed, f"{changed}, run 2"]
 
 
 def test_settings_are_called_those_of_the_preset(page, data, tmp_path):

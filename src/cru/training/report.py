@@ -182,7 +182,7 @@ def _other_data(ours: RunFolder, theirs: RunFolder) -> list[str]:
 def _diagnose(one: Tested, found: dict[str, Any]) -> None:
     run = id_of(one.folder)
     found["time"], found["error_unit"] = time_label(one.test.time_unit), one.error_unit
-    found["looked_at"] = len(one.outputs)
+    found["looked_at"] = max(found.get("looked_at", 0), len(one.outputs))
     curve = calibration(one.outputs, scored=one.scored)
     if curve is not None:
         found["calibration"][run] = curve._asdict()

@@ -42,10 +42,10 @@ class Browser {
       parts.push(choice("of", [...sure.map((run) => [run.id, this.context.label(run)]), ["all", "all models"]], this.of, (id) => { this.of = id; this.draw(); }));
     } else this.of = "all";
     this.controls.replaceChildren(...parts);
-    const charts = [names.length ? this.values() : this.errors(), this.gain(), this.noise()].filter(Boolean);
-    this.charts = charts;
+    const first = names.length ? this.values() : this.errors(), gain = this.gain(), noise = this.noise();
+    this.charts = [first, gain, noise].filter(Boolean);
     this.frames = series.frames ? new Frames(this.context, series, this.runs, this.link) : null;
-    this.body.replaceChildren(...charts.slice(0, 1).map((chart) => chart.node), ...(this.frames ? [this.frames.node] : []), ...charts.slice(1).map((chart) => chart.node), ...this.gainless());
+    this.body.replaceChildren(...[first.node, this.frames?.node, gain?.node, this.gainless(), noise?.node].filter(Boolean));
     this.draw();
   }
 
@@ -100,7 +100,7 @@ class Browser {
   gainless() {
     const without = this.runs.filter((run) => this.series.said[run.id] && !this.series.said[run.id].gain);
     const names = [...new Set(without.map((run) => this.context.name(run.model)))];
-    return names.length ? [el("p", { class: "soft small", id: "gainless" }, `No Kalman gain to show: ${names.join(", ")}.`)] : [];
+    return names.length ? el("p", { class: "soft small", id: "gainless" }, `No Kalman gain to show: ${names.join(", ")}.`) : null;
   }
 
   noise() {

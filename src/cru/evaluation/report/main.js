@@ -62,8 +62,8 @@
     for (const group of groups.values()) {
       const each = group.map((run) => new Map(flat(run.settings))), said = [];
       group.forEach((run, k) => {
-        const differs = [...each[k]].filter(([key, value]) => each.some((other) => other.get(key) !== value));
-        said.push([short(run), ...differs.slice(0, 3).map(([key, value]) => `${key.split(".").at(-1)} ${value}`)].join(", "));
+        const differs = [...each[k]].filter(([key, value]) => value !== "null" && each.some((other) => other.get(key) !== value));
+        said.push([short(run), ...differs.slice(0, 3).map(([key, value]) => `${key.split(".").at(-1)} ${value.replace(/^"|"$/g, "")}`)].join(", "));
         const twin = said.filter((label) => label === said[k]).length;
         found.set(run.id, twin > 1 ? `${said[k]}, run ${twin}` : said[k]);
       });
