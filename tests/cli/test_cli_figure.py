@@ -1,6 +1,8 @@
 """The verbs figure and report, as a user meets them."""
 
+import json
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,23 @@ def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
     assert "ushcn-sparseness" in refused("figure", "gain-sparseness", pendulum_runs / "regression-f-cru", "--out", out)
     assert "cru" in refused("figure", "gain-noise", pendulum_runs / "regression-gru-dt", "--out", out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["trajectory", "curves", "calibration", "gaps"])
+def test_a_figure_of_one_experiment_does_not_mix_several(name, pendulum_runs, tmp_path):
+    said = refused("figure", name, pendulum_runs, "--out", tmp_path / "x.png")
+    assert f"'{name}' is of one experiment, these runs are of pendulum-interpolation, pendulum-regression: name" in said
+
+
+def test_runs_without_a_preset_are_told_apart_by_their_data(pendulum_runs, tmp_path):
+    for name, data in (("a", {}), ("b", {}), ("c", {"train": 3})):
+        shutil.copytree(pendulum_runs / "regression-f-cru", tmp_path / name)
+        settings = json.loads((tmp_path / name / "settings.json").read_text())
+        changed = settings | {"preset": None, "data": settings["data"] | data}
+        (tmp_path / name / "settings.json").write_text(json.dumps(changed))
+    out = tmp_path / "x.svg"
+    assert cru("figure", "curves", tmp_path / "a", tmp_path / "b", "--out", out).exit_code == 0
+    assert f"own data ({tmp_path / 'c'})" in refused("figure", "curves", tmp_path, "--out", out)
 
 
 def test_report(pendulum_runs, tmp_path):

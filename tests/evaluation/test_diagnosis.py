@@ -86,6 +86,33 @@ def test_many_gaps_are_grouped():
     assert 5 < len(curve.x) <= 12 and curve.x == sorted(curve.x) and sum(curve.counts) == 5 * 365
 
 
+def gaps_of(counts):
+    """A series with so many gaps of 1, 2, ...; the error is the gap."""
+    gaps = np.repeat(np.arange(1, len(counts) + 1.0), counts)
+    return output(
+        np.concatenate([[0], np.cumsum(gaps)]), np.concatenate([[0], gaps])[:, None], np.zeros((len(gaps) + 1, 1))
+    )
+
+
+def test_rare_long_gaps_stand_by_themselves():
+    curve = error_by_gap([gaps_of([5000, 30, 9, 4, 2, 1])])
+    assert curve.x == curve.y == [1, 2, 3, 4, 5, 6] and curve.counts == [5000, 30, 9, 4, 2, 1]
+
+
+def test_many_kinds_of_rare_long_gaps_are_not_put_into_one():
+    curve = error_by_gap([gaps_of([5000] + [2] * 22)])
+    assert len(curve.x) == 12 and curve.counts[0] == 5000 and max(curve.counts[1:]) <= 4 and sum(curve.counts) == 5044
+
+
+def test_nothing_to_diagnose_is_said():
+    for diagnose in (calibration, error_by_gap, gain_by_noise):
+        with pytest.raises(ValueError, match="`outputs` must hold at least one series, got none"):
+            diagnose([])
+    with pytest.raises(ValueError, match="with a Kalman gain, got none"):
+        gain_groups([filled_in()])
+    assert gain_by_noise([frames(4)]) is None  # shorter than what is left out
+
+
 def test_gain_by_noise_is_by_noise():
     spread = gain_by_noise([frames(400)], skip=0, bins=8)
     np.testing.assert_allclose(spread.x, (np.arange(8) + 0.5) / 8)

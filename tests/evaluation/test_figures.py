@@ -80,6 +80,16 @@ def test_gain_and_noise_share_the_time_axis_with_the_frames():
         np.testing.assert_array_equal(image.get_array(), output.values[at, 0])
 
 
+def test_frames_that_were_withheld_have_no_picture_and_no_gain():
+    output = frames()
+    seen = np.arange(20) % 3 > 0
+    output = output._replace(mask=seen.reshape(-1, 1, 1, 1), gain=np.where(seen, output.gain, np.nan))
+    above, middle, _ = figures.draw_gain_noise(output).axes
+    middles = [float(np.mean(image.get_extent()[:2])) for image in above.images]
+    assert middles and all(np.isclose(output.times[seen], at).any() for at in middles)
+    np.testing.assert_array_equal(middle.lines[0].get_xydata(), np.stack([output.times, output.gain], 1)[seen])
+
+
 def test_trajectory_has_truth_then_what_was_seen_then_the_model():
     output = filled_in()
     figure = figures.draw_trajectory({"cru": output}, count=10)
@@ -104,12 +114,18 @@ def test_series_shows_what_was_seen_and_what_was_withheld():
 
 
 def test_figures_say_what_they_need():
-    with pytest.raises(ValueError, match="pendulum-regression"):
-        figures.draw_gain_noise(weather())
-    with pytest.raises(ValueError, match="pendulum-interpolation"):
-        figures.draw_trajectory({"cru": weather()})
-    with pytest.raises(ValueError, match="trajectory"):
+    for output in (weather(), frames(noisy=False)):
+        with pytest.raises(ValueError, match=r"'gain-noise' .* pendulum-regression"):
+            figures.draw_gain_noise(output)
+    for second in (weather(), frames(30)):
+        with pytest.raises(ValueError, match=r"'trajectory' .* pendulum-interpolation"):
+            figures.draw_trajectory({"cru": filled_in(), "gru": second})
+    with pytest.raises(ValueError, match=r"'trajectory' is of one test sequence, gru has another"):
+        figures.draw_trajectory({"cru": filled_in(), "gru": filled_in(seed=1)})
+    with pytest.raises(ValueError, match=r"'series' .* 'trajectory' for images"):
         figures.draw_series(filled_in(), names=["image"])
+    with pytest.raises(ValueError, match=r"'gain-sparseness' needs two gains"):
+        figures.draw_gain_sparseness({0: np.ones(1), 3: np.ones(1)}, features=5)
 
 
 def test_every_model_has_a_look_of_its_own():

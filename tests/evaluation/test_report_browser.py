@@ -201,6 +201,46 @@ def test_frames_show_the_pixels_of_the_data(page, data, tmp_path):
     assert pixels == test.values[0, 0].ravel().tolist()
 
 
+def test_a_hole_in_what_a_model_says_is_a_hole_in_its_band(page, data, tmp_path):
+    series = data["experiments"][1]["series"][0]
+    for said in series["said"].values():
+        for k in (10, 11):
+            said["mean"][0][k] = None
+    page.open(written(data, tmp_path))
+    page.click('.tabs button[data-preset="pendulum-regression"]')
+    shapes = page.run("document.querySelector('#series path.band').getAttribute('d')")
+    assert "NaN" not in shapes and [shape.count("M") for shape in shapes.split("Z")] == [1, 1, 0]
+    assert [len(re.findall("[ML]", shape)) for shape in shapes.split("Z")] == [2 * 10, 2 * 38, 0]
+
+
+def test_models_without_a_gain_are_named(page, data, tmp_path):
+    page.open(written(data, tmp_path))
+    page.click('.tabs button[data-preset="pendulum-regression"]')
+    assert page.run("document.querySelector('#gainless').textContent") == "No Kalman gain to show: GRU-Δt."
+
+
+def test_runs_that_differ_in_a_setting_alone_are_told_apart(page, data, tmp_path):
+    run = next(run for run in data["runs"] if run["model"] == "gru-dt")
+    longer = json.loads(json.dumps(run)) | {"id": "longer"}
+    longer["settings"]["training"] |= {"epochs": 7, "schedule": "cosine"}
+    run["settings"]["training"] |= {"schedule": None}  # what is not set is not said
+    data["runs"] += [longer, longer | {"id": "again"}]
+    page.open(written(data, tmp_path))
+    page.click('.tabs button[data-preset="pendulum-regression"]')
+    names = page.run("[...document.querySelectorAll('#runs tbody th')].map(cell => cell.textContent)")
+    changed = "GRU-Δt, seed 0, epochs 7, schedule cosine"
+    assert names == ["f-CRU", "GRU-Δt, seed 0, epochs 2", changed, f"{changed}, run 2"]
+
+
+def test_settings_are_called_those_of_the_preset(page, data, tmp_path):
+    for run in data["runs"]:
+        run["changed"] = []
+    page.open(written(data, tmp_path))
+    assert "the preset's" in page.run("document.querySelector('#runs').textContent")
+    assert "Filled: as the preset has it." in page.run("document.querySelector('#dots').textContent")
+    assert "paper's settings" not in page.run("document.body.innerText")
+
+
 def test_hostile_names_are_text(page, data, tmp_path):
     data["title"] = data["experiments"][0]["preset"] = data["experiments"][0]["about"] = EVIL
     data["experiments"][0]["notes"] = [EVIL]

@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -69,3 +71,27 @@ def test_folders_without_a_run(tmp_path):
     (tmp_path / "settings.json").write_text(json.dumps({"data": {}})[:-3])
     with pytest.raises(ValueError, match="cut off or not JSON"):
         read_folder(tmp_path)
+
+
+def test_settings_of_other_programs_are_passed_over(pendulum_runs, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(pendulum_runs / "regression-f-cru", run)
+    shutil.copytree(run, tmp_path / ".trash" / "run")
+    for name, text in (
+        ("editor", '{"editor.tabSize": 2}'),
+        ("comments", "// {}"),
+        ("list", "[1]"),
+        ("data", '{"data": 1}'),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "settings.json").write_text(text)
+    assert [folder.path for folder in find_folders([tmp_path])] == [run]
+    (run / "settings.json").write_text("{")  # of a run, so that it has to be said
+    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} is cut off"):
+        find_folders([tmp_path])
+
+
+def test_a_setting_that_is_not_known_is_said_with_its_file(tmp_path):
+    (tmp_path / "settings.json").write_text('{"data": {}, "model": {}, "modle": 1}')
+    with pytest.raises(ValueError, match=rf"{re.escape(str(tmp_path))}.settings.json: there is no setting `modle`"):
+        find_folders([tmp_path])

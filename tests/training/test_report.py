@@ -77,6 +77,73 @@ def test_a_page_without_series_says_why(pendulum_runs, tmp_path, monkeypatch):
     assert experiment["series"] == [] and "the raw files are not here." in experiment["notes"][0]
 
 
+def test_a_damaged_run_takes_nothing_from_the_others(pendulum_runs, tmp_path):
+    for name in ("regression-f-cru", "regression-gru-dt"):
+        shutil.copytree(pendulum_runs / name, tmp_path / name)
+    weights = tmp_path / "regression-f-cru" / "best.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    data = collect([tmp_path], series=2)
+    healthy = next(run["id"] for run in data["runs"] if run["model"] == "gru-dt")
+    (experiment,) = data["experiments"]
+    assert [set(series["said"]) for series in experiment["series"]] == [{healthy}] * 2
+    assert set(experiment["gaps"]) == {healthy}
+    (note,) = experiment["notes"]
+    assert note.startswith("pendulum-regression, f-cru, seed 0: no test series are shown.") and "truncated" in note
+
+
+def changed_copy(source, to, **changes):
+    """A run with other settings, as another run of the ledger."""
+    shutil.copytree(source, to)
+    for name in ("settings.json", "result.json"):
+        content = json.loads((to / name).read_text())
+        settings = content if name == "settings.json" else content["settings"]
+        for key, value in changes.items():
+            settings.update({key: settings[key] | value if isinstance(value, dict) else value})
+        if name == "result.json":
+            content |= {"run": to.name, "preset": settings["preset"]}
+            content["series"]["test"] = settings["data"]["test"] or content["series"]["test"]
+        (to / name).write_text(json.dumps(content))
+
+
+def test_runs_on_other_data_are_named(pendulum_runs, tmp_path):
+    for name in ("regression-f-cru", "regression-gru-dt"):
+        shutil.copytree(pendulum_runs / name, tmp_path / name)
+    changed_copy(pendulum_runs / "regression-f-cru", tmp_path / "fewer", data={"test": 3})
+    (experiment,) = collect([tmp_path], series=1)["experiments"]
+    assert "fewer" not in experiment["series"][0]["said"] and "fewer" in experiment["gaps"]
+    (note,) = experiment["notes"]
+    assert note == (
+        "pendulum-regression, f-cru, seed 0: not among the test series below, as the data differ (data.test)."
+    )
+
+
+def test_runs_without_a_preset_are_of_one_experiment_where_their_data_are_the_same(pendulum_runs, tmp_path):
+    source = pendulum_runs / "regression-f-cru"
+    changed_copy(source, tmp_path / "a", preset=None)
+    changed_copy(source, tmp_path / "b", preset=None, seed=1)
+    assert [experiment["preset"] for experiment in collect([tmp_path], series=1)["experiments"]] == ["own"]
+    changed_copy(source, tmp_path / "c", preset=None, data={"test": 3})
+    data = collect([tmp_path], series=1)
+    names = {run["id"]: run["preset"] for run in data["runs"]}
+    assert names["a"] == names["b"] != names["c"] and "pendulum" in names["c"] and "regression" in names["c"]
+    found = {experiment["preset"]: set(experiment["gaps"]) for experiment in data["experiments"]}
+    assert found == {names["a"]: {"a", "b"}, names["c"]: {"c"}}
+
+
+def test_a_ledger_is_found_below_and_taken_itself(pendulum_runs, tmp_path):
+    ours = (pendulum_runs / "ledger.jsonl").read_text()
+    for place, text in (
+        ("results", ours),
+        (".hidden", ours.replace('"run": "', '"run": "no')),
+        ("other", '{"a": 1}\n'),
+    ):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "ledger.jsonl").write_text(text)
+    expected = {entry["run"] for entry in ledger.read(pendulum_runs / "ledger.jsonl")}
+    for path in (tmp_path, tmp_path / "results" / "ledger.jsonl"):
+        assert {run["id"] for run in collect([path])["runs"]} == expected and len(expected) == 3
+
+
 def test_nothing_there(tmp_path):
     with pytest.raises(ValueError, match=r"no run and no ledger.jsonl in"):
         collect([tmp_path])

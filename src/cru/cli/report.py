@@ -10,7 +10,7 @@ from cru.cli.run import DataDir
 
 
 def report(
-    paths: Annotated[list[Path], typer.Argument(help="Folders of runs or of results, or folders that hold such.")],
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, folders that hold such, or ledgers.")],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Its title.")] = None,
     series: Annotated[int, typer.Option(help="Test series of each experiment to look at.", min=1)] = 12,

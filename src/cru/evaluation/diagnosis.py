@@ -34,6 +34,7 @@ def calibration(outputs: Sequence[Output], *, scored: str = "all") -> Curve | No
 
     A model that knows how much it knows has the share equal to the level.
     """
+    _check(outputs)
     scores = []
     for output in outputs:
         if output.std is None:
@@ -53,6 +54,7 @@ def error_by_gap(outputs: Sequence[Output], *, scored: str = "all", scale: Seque
 
     ``scale`` divides the errors of each feature, so that features of different units can be counted together.
     """
+    _check(outputs)
     gaps, errors = [], []
     for output in outputs:
         chosen = counted(output, scored)
@@ -70,11 +72,12 @@ def error_by_gap(outputs: Sequence[Output], *, scored: str = "all", scale: Seque
 def gain_by_noise(outputs: Sequence[Output], *, skip: int = 5, bins: int = 8) -> Spread | None:
     """The gain by the share of noise in the image; the first frames, whose gain comes from the vague start, are left
     out. None without gain or noise."""
+    _check(outputs)
     if any(output.gain is None or output.noise is None for output in outputs):
         return None
     gain, noise = (np.concatenate([getattr(o, name)[skip:] for o in outputs]) for name in ("gain", "noise"))
     middle = (np.minimum(np.floor(noise * bins), bins - 1) + 0.5) / bins
-    return _spread(middle, gain) if np.ptp(noise) > 0 else None
+    return _spread(middle, gain) if len(noise) and np.ptp(noise) > 0 else None
 
 
 def gain_by_missing(outputs: Sequence[Output]) -> Spread | None:
@@ -88,6 +91,8 @@ def gain_by_missing(outputs: Sequence[Output]) -> Spread | None:
 
 def gain_groups(outputs: Sequence[Output]) -> dict[int, Float[np.ndarray, " n"]]:
     """All gains at time points with a reading, by the number of features that are missing there."""
+    if all(output.gain is None for output in outputs):
+        raise ValueError("`outputs` must hold a series of a model with a Kalman gain, got none.")
     gain = np.concatenate([o.gain for o in outputs if o.gain is not None])
     missing = np.concatenate([(~o.mask).sum(1) for o in outputs if o.gain is not None])
     seen = np.isfinite(gain)
@@ -115,12 +120,28 @@ def since_seen(output: Output) -> Float[np.ndarray, " time"]:
 
 
 def _groups(x: np.ndarray) -> list[np.ndarray]:
-    """Each value by itself while there are few and each has enough, otherwise groups of about equal size."""
-    if len(x) == 0:
-        return []
-    edges = np.unique(np.quantile(x, np.linspace(0, 1, _BINS + 1)[1:-1], method="higher"))
-    place = np.searchsorted(edges, x, side="left")
-    return [place == k for k in np.unique(place)]
+    """Each value by itself while there are few, otherwise neighbours in groups of about equal size.
+
+    A value that fills more than a group leaves the rest to the other groups, so that many short gaps do not push the
+    long ones together.
+    """
+    values, counts = np.unique(x, return_counts=True)
+    if len(values) <= _BINS:
+        return [x == value for value in values]
+    last: list[float] = []  # the largest value of each group
+    size, left = 0, len(x)
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        size += count
+        if size * (_BINS - len(last)) >= left:
+            last.append(value)
+            size, left = 0, left - size
+    place = np.searchsorted(last, x, side="left")
+    return [place == k for k in range(len(last))]
+
+
+def _check(outputs: Sequence[Output]) -> None:
+    if not outputs:
+        raise ValueError("`outputs` must hold at least one series, got none.")
 
 
 def _spread(x: np.ndarray, y: np.ndarray) -> Spread | None:

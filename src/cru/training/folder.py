@@ -1,8 +1,8 @@
 """The folder of a run, opened again: its settings, its learning curve, its scores, and the model on its test series."""
 
-import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,8 +40,12 @@ class RunFolder(NamedTuple):
     @property
     def data_key(self) -> str:
         """The same for runs whose data are the same."""
-        same = dataclasses.replace(self.settings.data, seed=self.settings.data_seed)
-        return json.dumps(dataclasses.asdict(same), sort_keys=True)
+        return data_key(self.settings.as_dict(), seed=self.settings.data_seed)
+
+    @property
+    def experiment(self) -> str:
+        """The same for runs that may be set beside each other: the preset, or else the data but for their seed."""
+        return self.settings.preset or data_key(self.settings.as_dict())
 
     def check(self, test: SeriesSet) -> None:
         """Refuse test series that are not those of the run, which may have been given series of its own."""
@@ -75,9 +79,12 @@ def read_folder(path: Path) -> RunFolder:
     try:
         tables = json.loads(settings.read_text(encoding="utf-8"))
         record = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else None
-    except json.JSONDecodeError:
+    except ValueError:
         raise ValueError(f"the settings.json or result.json in {path} is cut off or not JSON.") from None
-    return RunFolder(path, RunSettings.from_dict(tables), read(path / "log.jsonl"), record)
+    try:
+        return RunFolder(path, RunSettings.from_dict(tables), read(path / "log.jsonl"), record)
+    except ValueError as error:
+        raise ValueError(f"{settings}: {error}") from None
 
 
 def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
@@ -86,9 +93,34 @@ def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"there is no folder {path}.")
-        for file in sorted(path.rglob("settings.json")):
-            found.setdefault(file.parent.resolve(), read_folder(file.parent))
+        for file in files_below(path, "settings.json"):
+            if _is_run(file):
+                found.setdefault(file.parent.resolve(), read_folder(file.parent))
     return list(found.values())
+
+
+def files_below(path: Path, name: str) -> list[Path]:
+    """All files of that name in and below a folder, in the order of their paths; hidden folders are left alone."""
+    found = []
+    for place, folders, files in os.walk(path):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        found += [Path(place) / name] if name in files else []
+    return sorted(found)
+
+
+def data_key(settings: Mapping[str, Any], *, seed: int | None = None) -> str:
+    """Everything that decides the data of a run, as a text; of runs that differ in the seed alone it is the same
+    unless the seed is given."""
+    return json.dumps({**settings["data"], "seed": seed}, sort_keys=True)
+
+
+def _is_run(file: Path) -> bool:
+    """Whether a settings.json is of a run: other programs have files of that name, too."""
+    try:
+        tables = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:  # damaged, which is for `read_folder` to say, or none of ours
+        return any(file.with_name(name).is_file() for name in ("log.jsonl", "result.json", "best.safetensors"))
+    return isinstance(tables, dict) and all(isinstance(tables.get(name), dict) for name in ("model", "data"))
 
 
 class Tested(NamedTuple):
@@ -126,7 +158,17 @@ def on_test_series(
     key, test = "", None
     for folder in folders:
         if test is None or folder.data_key != key:
-            key, test = folder.data_key, load_splits(folder.settings, data_dir=data_dir).test
-        folder.check(test)
-        part = test.first(count)
-        yield Tested(folder, part, list(outputs(load_model(folder.path), part)))
+            key, test = folder.data_key, load_test(folder, data_dir=data_dir)
+        yield on_series(folder, test, count=count)
+
+
+def load_test(folder: RunFolder, *, data_dir: Path | None = None) -> SeriesSet:
+    """The test series that the settings of a run name."""
+    return load_splits(folder.settings, data_dir=data_dir).test
+
+
+def on_series(folder: RunFolder, test: SeriesSet, *, count: int | None = None) -> Tested:
+    """A run on the first ``count`` of its test series, which must be its own."""
+    folder.check(test)
+    part = test.first(count)
+    return Tested(folder, part, list(outputs(load_model(folder.path), part)))

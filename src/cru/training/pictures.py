@@ -59,6 +59,13 @@ def draw(name: str, material: Material) -> "Figure":
     """
     if name != "runtime" and not material.folders:
         raise ValueError(f"the figure {name!r} needs the folder of a run: cru figure {name} runs/PRESET/MODEL-SEED.")
+    if name in ("trajectory", "curves", "calibration", "gaps"):
+        kinds = {
+            folder.experiment: folder.settings.preset or f"own data ({folder.path})" for folder in material.folders
+        }
+        if len(kinds) > 1:
+            named = ", ".join(kinds.values())
+            raise ValueError(f"the figure {name!r} is of one experiment, these runs are of {named}: name one folder.")
     return FIGURES[name](material)
 
 
@@ -111,6 +118,8 @@ def _calibration(material: Material) -> "Figure":
 def _gaps(material: Material) -> "Figure":
     tested = material.tested()
     curves = {one.folder.model: error_by_gap(one.outputs, scored=one.scored, scale=one.scale) for one in tested}
+    if not any(curve.x for curve in curves.values()):
+        raise ValueError("the figure 'gaps' needs targets after a first reading: these test series have none.")
     first = tested[0]
     error = f"RMSE [{first.error_unit}]"
     return figures.draw_gaps(curves, time_unit=first.test.time_unit, error=error, title=material.title)

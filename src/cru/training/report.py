@@ -11,8 +11,9 @@ from cru.evaluation.figures.palette import LOOKS, look
 from cru.evaluation.figures.runtime import measure_runtime
 from cru.evaluation.figures.style import time_label
 from cru.evaluation.report import describe_run, describe_series, describe_tables, fitting
-from cru.training.folder import RunFolder, Tested, find_folders, on_test_series
+from cru.training.folder import RunFolder, Tested, data_key, files_below, find_folders, load_test, on_series
 from cru.training.presets import presets
+from cru.training.settings import differences
 
 SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
 _LOOKED_AT = 100  # test series behind calibration, error by gap and gain
@@ -27,11 +28,11 @@ def collect(
     data_dir: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """The data of the page of all runs in and below ``paths``, and of the ledgers that lie in them.
+    """The data of the page of all runs and ledgers in and below ``paths``, which may be ledgers themselves.
 
     ``series`` test series of each experiment can be looked at, as far as they fit. ``runtime`` measures the layers.
     """
-    folders = find_folders(paths)
+    folders = find_folders(path for path in paths if not path.is_file())
     entries = _entries(paths, folders)
     if not entries and not folders:
         raise ValueError(f"there is no run and no ledger.jsonl in {', '.join(map(str, paths))}.")
@@ -40,12 +41,13 @@ def collect(
     runs += [describe_run(_unfinished(folder), folder.log, id_of(folder)) for folder in folders if not folder.record]
     order = list(LOOKS)
     runs.sort(key=lambda run: (order.index(run["model"]) if run["model"] in order else len(order), run["seed"]))
+    _part_own(runs)
     known = presets()
     present = {run["preset"] for run in runs}
     names = [name for name in dict.fromkeys([*tables.paper_presets(), *sorted(present)]) if name in present]
-    experiments = []
+    experiments, experiment_of = [], {run["id"]: run["preset"] for run in runs}
     for name in names:
-        own = [folder for folder in folders if (folder.settings.preset or "own") == name]
+        own = [folder for folder in folders if experiment_of[id_of(folder)] == name]
         share = SERIES_BYTES // max(1, len(names))
         experiment = _experiment(own, count=series, share=share, data_dir=data_dir, say=say)
         experiments.append({"preset": name, "about": known.get(name, ""), "paper": _paper(name)} | experiment)
@@ -69,8 +71,9 @@ def id_of(folder: RunFolder) -> str:
 def _entries(paths: Iterable[Path], folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
     """Each run once, from the ledgers and from the folders."""
     found: dict[str, dict[str, Any]] = {}
-    for path in paths:
-        for entry in ledger.read(path / ledger.LEDGER.name):
+    files = [file for path in paths for file in ([path] if path.is_file() else files_below(path, ledger.LEDGER.name))]
+    for entry in (entry for file in files for entry in ledger.read(file)):
+        if {"run", "model", "seed", "changed"} <= entry.keys():  # other programs keep ledgers, too
             found.setdefault(entry["run"], entry)
     for folder in folders:
         if folder.record:
@@ -81,6 +84,17 @@ def _entries(paths: Iterable[Path], folders: Iterable[RunFolder]) -> list[dict[s
 def _unfinished(folder: RunFolder) -> dict[str, Any]:
     settings = folder.settings
     return {"preset": settings.preset, "model": folder.model, "seed": settings.seed, "settings": settings.as_dict()}
+
+
+def _part_own(runs: list[dict[str, Any]]) -> None:
+    """Runs without a preset are of one experiment only where their data are the same but for the seed."""
+    own = {run["id"]: data_key({"data": {}} | run["settings"]) for run in runs if run["preset"] == "own"}
+    keys = list(dict.fromkeys(own.values()))
+    for run in runs:
+        if run["id"] in own and len(keys) > 1:
+            data = run["settings"].get("data", {})
+            words = [data[name] for name in ("dataset", "task") if name in data]
+            run["preset"] = f"own {keys.index(own[run['id']]) + 1}: {', '.join(words)}"
 
 
 def _title(runs: list[dict[str, Any]], names: list[str]) -> str:
@@ -113,30 +127,62 @@ def _experiment(
 ) -> dict[str, Any]:
     """What the trained models say of test series: one set of series for the browser, all runs for the diagnoses."""
     found: dict[str, Any] = {"calibration": {}, "gaps": {}, "gain": {}, "series": [], "notes": [], "time": "time"}
-    ready = [folder for folder in folders if (folder.path / "best.safetensors").is_file()]
     groups: dict[str, list[RunFolder]] = {}
-    for folder in ready:
-        groups.setdefault(folder.data_key, []).append(folder)
-    widest = max(groups.values(), key=lambda group: len({folder.model for folder in group}), default=[])
-    for group in groups.values():
-        try:
-            tested = []
-            for one in on_test_series(group, count=_LOOKED_AT, data_dir=data_dir):
-                say(f"{one.folder.title}: {len(one.outputs)} test series")
-                _diagnose(one, found)
-                if group is widest:
-                    tested.append(one)
-            if tested:
-                found["series"] = _series(tested, count, share)
-        except (ValueError, OSError) as error:  # a page without series is better than none
-            found["notes"].append(f"{group[0].title}: no test series are shown. {error}")
+    for folder in folders:
+        if (folder.path / "best.safetensors").is_file():
+            groups.setdefault(folder.data_key, []).append(folder)
+    shown: RunFolder | None = None
+    # A series is shown with every model on the same data: those with most models come first.
+    for group in sorted(groups.values(), key=lambda group: -len({folder.model for folder in group})):
+        tested = _tested(group, found, data_dir=data_dir, say=say)
+        if tested and shown is None:
+            shown = tested[0].folder
+            found["series"] = _series(tested, count, share)
+        elif tested and shown is not None:
+            found["notes"].append(
+                f"{_titles([one.folder for one in tested])}: not among the test series below, as the data differ "
+                f"({', '.join(_other_data(tested[0].folder, shown))})."
+            )
     return found
+
+
+def _tested(
+    group: list[RunFolder], found: dict[str, Any], *, data_dir: Path | None, say: Callable[[str], None]
+) -> list[Tested]:
+    """Runs on the same data with their test series, diagnosed. One that cannot be read is noted: the page goes on."""
+    try:
+        test = load_test(group[0], data_dir=data_dir)
+    except (ValueError, OSError) as error:
+        found["notes"].append(f"{_titles(group)}: no test series are shown. {error}")
+        return []
+    tested = []
+    for folder in group:
+        try:
+            one = on_series(folder, test, count=_LOOKED_AT)
+            _diagnose(one, found)
+        except (ValueError, OSError, RuntimeError) as error:  # torch: weights of another shape
+            found["notes"].append(f"{folder.title}: no test series are shown. {error}")
+            continue
+        say(f"{folder.title}: {len(one.outputs)} test series")
+        tested.append(one)
+    return tested
+
+
+def _titles(folders: list[RunFolder], most: int = 5) -> str:
+    titles = [folder.title for folder in folders]
+    return "; ".join([*titles[:most], *([f"{len(titles) - most} more"] if len(titles) > most else [])])
+
+
+def _other_data(ours: RunFolder, theirs: RunFolder) -> list[str]:
+    """The settings of the data in which two runs differ, the seed that they come from among them."""
+    seed = ["seed"] if ours.settings.data_seed != theirs.settings.data_seed else []
+    return seed + [key for key in differences(ours.settings, theirs.settings) if key.startswith("data.")]
 
 
 def _diagnose(one: Tested, found: dict[str, Any]) -> None:
     run = id_of(one.folder)
     found["time"], found["error_unit"] = time_label(one.test.time_unit), one.error_unit
-    found["looked_at"] = len(one.outputs)
+    found["looked_at"] = max(found.get("looked_at", 0), len(one.outputs))
     curve = calibration(one.outputs, scored=one.scored)
     if curve is not None:
         found["calibration"][run] = curve._asdict()

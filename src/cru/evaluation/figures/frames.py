@@ -17,20 +17,24 @@ if TYPE_CHECKING:
 
 def draw_gain_noise(output: Output, *, time_unit: str = "frame", count: int = 16, title: str = "") -> "Figure":
     """Noisy frames above, the norm of the Kalman gain beneath, along the same time axis: noise is trusted less."""
-    if output.gain is None or output.noise is None or not output.is_image:
-        raise ValueError("`output` must be of noisy images and a model with a Kalman gain: pendulum-regression, cru.")
+    if output.gain is None or output.noise is None or not output.noise.any() or not output.is_image:
+        raise ValueError(
+            "the figure 'gain-noise' needs noisy images and a Kalman gain: pendulum-regression with cru, say."
+        )
     figure = make_figure(8.0, 3.6)
     above, axis, below = figure.subplots(3, 1, sharex=True, height_ratios=[0.52, 2.2, 0.8])
+    seen = output.observed  # a frame that was withheld has no picture and no gain
+    times, frames = output.times[seen], output.values[seen, 0]
     span = float(output.times[0]), float(output.times[-1])
     width = (span[1] - span[0]) / count
-    for k in _apart(output.times, count, width):
-        at = float(output.times[k])
-        grey(above, output.values[k, 0], (at - 0.46 * width, at + 0.46 * width, 0.0, 1.0))
+    for k in _apart(times, count, width):
+        at = float(times[k])
+        grey(above, frames[k], (at - 0.46 * width, at + 0.46 * width, 0.0, 1.0))
     above.set(ylim=(0, 1))
     above.axis("off")
-    axis.plot(output.times, output.gain, "-o", color=BLUE, linewidth=1.4, markersize=3)
+    axis.plot(times, output.gain[seen], "-o", color=BLUE, linewidth=1.4, markersize=3)
     axis.set(ylim=(0, None))
-    below.fill_between(output.times, 100 * output.noise, color=RED, alpha=0.5, step="mid", linewidth=0)
+    below.fill_between(times, 100 * output.noise[seen], color=RED, alpha=0.5, step="mid", linewidth=0)
     below.set(ylim=(0, 100), xlim=(span[0] - 0.5 * width, span[1] + 0.5 * width), yticks=[0, 100])
     plain(axis, y="norm of the\nKalman gain [–]")
     plain(below, x=time_label(time_unit), y="noise [%]")
@@ -43,8 +47,13 @@ def draw_trajectory(
 ) -> "Figure":
     """A sequence of images in rows: the truth, what the models saw of it, what each of them says."""
     first = next(iter(predictions.values()))
-    if not first.is_image or first.mean.shape != first.values.shape:
-        raise ValueError("`predictions` must be of images: pendulum-interpolation.")
+    for model, output in predictions.items():
+        if not output.is_image or output.mean.shape != output.values.shape:
+            raise ValueError("the figure 'trajectory' needs predictions of images: pendulum-interpolation, say.")
+        if not np.array_equal(output.targets, first.targets):
+            raise ValueError(
+                f"the figure 'trajectory' is of one test sequence, {model} has another: name runs on the same data."
+            )
     step = _window(first, count)
     rows: dict[str, Float[np.ndarray, "time height width"]] = {"truth": first.targets[:, 0], "seen": first.values[:, 0]}
     rows |= {look(model).name: output.mean[:, 0] for model, output in predictions.items()}

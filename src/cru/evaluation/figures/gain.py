@@ -18,9 +18,13 @@ def draw_gain_sparseness(groups: Mapping[int, Float[ndarray, " n"]], *, features
 
     The width is the density, the bar the middle half, the dot the median.
     """
+    degrees = [degree for degree in sorted(groups) if len(groups[degree]) > 1]
+    if not degrees:
+        raise ValueError(
+            "the figure 'gain-sparseness' needs two gains at one number of missing features: look at more series."
+        )
     figure = make_figure(6.4, 3.8)
     axis = figure.subplots()
-    degrees = [degree for degree in sorted(groups) if len(groups[degree]) > 1]
     drawn = axis.violinplot([groups[degree] for degree in degrees], degrees, widths=0.85, showextrema=False)
     for body in drawn["bodies"]:  # type: ignore[attr-defined]
         body.set(facecolor=SKY, alpha=0.55, edgecolor="none")

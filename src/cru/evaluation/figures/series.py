@@ -27,7 +27,7 @@ def draw_series(
     """A panel for each of the features with most targets: readings, what was withheld, the mean, 50 and 90 % bands."""
     if output.std is None:
         raise ValueError(
-            "`output` must have a Gaussian prediction of features: take the figure 'trajectory' for images."
+            "the figure 'series' needs Gaussian predictions of features: take the figure 'trajectory' for images."
         )
     chosen = np.sort(np.argsort(-output.target_mask.sum(0), kind="stable")[:rows])
     figure = make_figure(7.4, 1.2 + 1.35 * len(chosen))

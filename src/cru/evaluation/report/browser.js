@@ -42,10 +42,10 @@ class Browser {
       parts.push(choice("of", [...sure.map((run) => [run.id, this.context.label(run)]), ["all", "all models"]], this.of, (id) => { this.of = id; this.draw(); }));
     } else this.of = "all";
     this.controls.replaceChildren(...parts);
-    const charts = [names.length ? this.values() : this.errors(), this.gain(), this.noise()].filter(Boolean);
-    this.charts = charts;
+    const first = names.length ? this.values() : this.errors(), gain = this.gain(), noise = this.noise();
+    this.charts = [first, gain, noise].filter(Boolean);
     this.frames = series.frames ? new Frames(this.context, series, this.runs, this.link) : null;
-    this.body.replaceChildren(...charts.slice(0, 1).map((chart) => chart.node), ...(this.frames ? [this.frames.node] : []), ...charts.slice(1).map((chart) => chart.node));
+    this.body.replaceChildren(...[first.node, this.frames?.node, gain?.node, this.gainless(), noise?.node].filter(Boolean));
     this.draw();
   }
 
@@ -62,7 +62,8 @@ class Browser {
     const points = (name, kind, known) => known && known.at.length ? [{ name, kind, color: "var(--ink)", x: known.at.map((k) => series.times[k]), y: known.values, width: 1.2, radius: known.at.length > 150 ? 1.6 : 0, dash: kind === "line" ? [4, 3] : [] }] : [];
     const models = () => linesOf(this.context, this.runs, series.said, (said, run) => {
       const mean = said.mean[n], std = said.std && said.std[n], w = this.width;
-      const band = std && w && (this.of === "all" || this.of === run.id) ? { low: mean.map((m, k) => m - w * std[k]), high: mean.map((m, k) => m + w * std[k]), loose: true } : {};
+      const edge = (side) => mean.map((m, k) => (m === null || std[k] === null ? null : m + side * w * std[k]));
+      const band = std && w && (this.of === "all" || this.of === run.id) ? { low: edge(-1), high: edge(1), loose: true } : {};
       return { x: series.times, y: mean, ...band };
     });
     return new Chart({
@@ -93,6 +94,13 @@ class Browser {
         return { x: at.map((k) => series.times[k]), y: at.map((k) => said.gain[k]), dots: at.length < 120, radius: 1.8 };
       }),
     });
+  }
+
+  /** Models that have no line in the chart of the gain, in words. */
+  gainless() {
+    const without = this.runs.filter((run) => this.series.said[run.id] && !this.series.said[run.id].gain);
+    const names = [...new Set(without.map((run) => this.context.name(run.model)))];
+    return names.length ? el("p", { class: "soft small", id: "gainless" }, `No Kalman gain to show: ${names.join(", ")}.`) : null;
   }
 
   noise() {

@@ -86,9 +86,11 @@ class Chart {
   }
 
   band(line) {
-    const back = line.x.map((_, k) => line.x.length - 1 - k);
-    const d = this.path(line.x, line.high) + this.path(back.map((k) => line.x[k]), back.map((k) => line.low[k])).replace("M", "L");
-    return svg("path", { d: d + "Z", style: `fill:${line.color};opacity:var(--band)`, stroke: "none" });
+    const stretches = [[]]; // one shape for each stretch without a hole
+    line.x.forEach((_, k) => { if (line.low[k] === null || line.high[k] === null) stretches.push([]); else stretches.at(-1).push(k); });
+    const edge = (ks, y) => this.path(ks.map((k) => line.x[k]), ks.map((k) => y[k]));
+    const d = stretches.filter((ks) => ks.length > 1).map((ks) => edge(ks, line.high) + edge([...ks].reverse(), line.low).replace("M", "L") + "Z").join("");
+    return svg("path", { d, class: "band", style: `fill:${line.color};opacity:var(--band)`, stroke: "none" });
   }
 
   mark(line) {

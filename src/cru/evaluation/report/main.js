@@ -8,8 +8,11 @@
   const context = {
     models,
     name: (model) => (data.looks[model] ? models.name(model) : model),
-    label: (run) => models.name(run.model) + (alike(run) > 1 ? `, seed ${run.seed}` : ""),
+    label: (run) => labels.get(run.id),
   };
+  const flat = (object, where = "") => Object.entries(object).flatMap(([key, value]) =>
+    value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${where}${key}.`) : [[where + key, JSON.stringify(value)]]);
+  const labels = distinct(data.runs, (run) => models.name(run.model) + (alike(run) > 1 ? `, seed ${run.seed}` : ""));
   const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
   const header = el("header", {}, el("p", { class: "over" }, "cru report"), el("h1", {}, data.title), el("p", { class: "soft" },
@@ -17,7 +20,7 @@
   if (data.runs.length === 1) header.append(facts(data.runs[0]));
   page.replaceChildren(header);
   if (data.tables.length) page.append(scoreTables(context, data.tables));
-  else page.append(el("section", {}, el("p", { class: "note" }, "No run here has exactly the paper's settings to the end, so none is set beside its tables.")));
+  else page.append(el("section", {}, el("p", { class: "note" }, "No run here has exactly the settings of a preset to the end, so none is set beside the paper's tables.")));
 
   if (data.runtime) page.append(el("section", { id: "runtime" }, el("header", {}, el("h2", {}, "Runtime")), runtimeChart(context, data.runtime).node));
 
@@ -49,6 +52,25 @@
     draw();
   }
 
+  /** A label for each run; where those of an experiment are equal, with the settings in which the runs differ. */
+  function distinct(runs, short) {
+    const groups = new Map(), found = new Map();
+    for (const run of runs) {
+      const key = JSON.stringify([run.preset, short(run)]);
+      groups.set(key, [...(groups.get(key) || []), run]);
+    }
+    for (const group of groups.values()) {
+      const each = group.map((run) => new Map(flat(run.settings))), said = [];
+      group.forEach((run, k) => {
+        const differs = [...each[k]].filter(([key, value]) => value !== "null" && each.some((other) => other.get(key) !== value));
+        said.push([short(run), ...differs.slice(0, 3).map(([key, value]) => `${key.split(".").at(-1)} ${value.replace(/^"|"$/g, "")}`)].join(", "));
+        const twin = said.filter((label) => label === said[k]).length;
+        found.set(run.id, twin > 1 ? `${said[k]}, run ${twin}` : said[k]);
+      });
+    }
+    return found;
+  }
+
   function facts(run) {
     const known = [...Object.keys(METRICS).filter((name) => name in run.test).map((name) => [`test ${METRICS[name]}`, UNITS[name] ? show(run.test[name]) : percent(run.test[name])]),
       ["best epoch", !run.best_epoch ? "–" : `${run.best_epoch} of ${run.epochs}`], ["parameters", whole(run.parameters)], ["s / epoch", show(run.seconds, 3)]];
@@ -56,11 +78,9 @@
   }
 
   function settings(runs) {
-    const flat = (object, where = "") => Object.entries(object).flatMap(([key, value]) =>
-      value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${where}${key}.`) : [[where + key, value]]);
     const each = runs.map((run) => new Map(flat({ ...run.settings, versions: run.versions, series: run.series, device: run.device })));
     const keys = [...new Set(each.flatMap((map) => [...map.keys()]))];
-    return table(["setting", ...runs.map(context.label)], keys.map((key) => [key, ...each.map((map) => (map.has(key) ? JSON.stringify(map.get(key)) : ""))]), { tall: true, label: "Settings" });
+    return table(["setting", ...runs.map(context.label)], keys.map((key) => [key, ...each.map((map) => (map.get(key) ?? ""))]), { tall: true, label: "Settings" });
   }
 
   open(data.experiments[0]);

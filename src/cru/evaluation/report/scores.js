@@ -28,7 +28,7 @@ function scoreTable(context, source) {
 }
 
 function scoreTables(context, tables) {
-  const legend = "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse, * loses to a naive model on the same data, (n) seeds. Only full runs with the paper's settings are in these tables; the best epoch on validation is scored. Lower is better.";
+  const legend = "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse, * loses to a naive model on the same data, (n) seeds. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.";
   return el("section", { id: "scores" }, el("header", {}, el("h2", {}, "Scores beside the paper's"), el("p", { class: "soft small" }, legend)),
     el("div", { class: "tables" }, tables.map((table) => scoreTable(context, table))));
 }
@@ -87,7 +87,7 @@ class DotPlot {
       }
     });
     const bar = rows.some((row) => row.paper) ? " Grey bar: the paper's mean ± standard deviation." : "";
-    const key = `Filled: the paper's settings. Open: shortened or changed.${bar}`;
+    const key = `Filled: as the preset has it. Open: shortened or changed.${bar}`;
     this.plot.replaceChildren(root, el("p", { class: "soft small" }, key));
   }
 
@@ -106,7 +106,7 @@ class DotPlot {
 function runTable(context, runs) {
   const metrics = ["mse", "nll", "coverage90"].filter((name) => runs.some((run) => Number.isFinite(run.test[name])));
   const head = ["run", ...metrics.map((name) => `test ${METRICS[name]}`), "best epoch", "s / epoch", "parameters", "finished", "settings", "commit"];
-  const kinds = (run) => (!run.finished ? "not finished" : run.changed.length ? `changed: ${run.changed.join(", ")}` : "the paper's");
+  const kinds = (run) => (!run.finished ? "not finished" : run.changed.length ? `changed: ${run.changed.join(", ")}` : "the preset's");
   const rows = runs.map((run) => [context.label(run), ...metrics.map((name) => (name === "coverage90" && Number.isFinite(run.test[name]) ? percent(run.test[name]) : show(run.test[name]))),
     !run.best_epoch ? "–" : `${run.best_epoch} of ${run.epochs}`, show(run.seconds, 3), whole(run.parameters), (run.finished || "–").slice(0, 10), kinds(run), (run.commit || "–").slice(0, 8)]);
   return table(head, rows, { text: [head.length - 2], label: "Runs" });
