@@ -61,7 +61,8 @@ def filter_sequence(
     check_alike(y, {"y_var": (y_var, y.shape), "delta": (delta, (batch, time)), "basis": (basis, None)})
     check_alike(y, {"mean": (start.mean, (batch, 2 * obs)), "noise": (transition.noise, (2 * obs,))})
     check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
-    run = _filter_now if torch.is_inference_mode_enabled() else _filter  # dispatching costs more than a reading
+    now = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+    run = _filter_now if now else _filter  # dispatching costs more than a reading
     outputs = run(_KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
