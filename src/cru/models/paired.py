@@ -18,6 +18,7 @@ from cru.models.options import Config
 from cru.models.output import Output
 from cru.models.statistics import feature_moments
 
+ELSEWHERE, FAR = 0.2, 100.0  # the share of features that jitter moves away, and how far, in deviations
 LEAST_VARIANCE = 0.01  # of a feature's own: what is 0 on most days would otherwise be foretold with certainty
 
 
@@ -31,7 +32,7 @@ class PairedConfig(Config):
     copies: int = 2  # pairs that watch each feature by itself; pictures have none
     modulated: bool = False  # what was read last moves decay and frequency of each pair
     dropout: float = 0.0
-    jitter: float = 0.0  # in training each series has its features multiplied by exp(jitter · normal)
+    jitter: float = 0.0  # in training each series has its features multiplied by exp(jitter · normal), some moved far
     beta: float = 0.5  # of the loss: 0 is the likelihood, 1 trains the mean as the squared error does
     encoder: nn.Module | None = field(default=None, repr=False)  # (n, *picture) or (n, [features, mask]) -> (n, any)
 
@@ -101,6 +102,13 @@ class PairedModel(Model):
             mean, var = self.stem.restored(echo + mean, var)
         return Prediction(mean, var, {"stream": x} if intermediates else {})
 
+    def _moved(self, like: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+        """A scale for each series and feature and, for one in five, another level: so that a feature which is measured
+        otherwise than in training is still followed by its own pairs."""
+        drawn = torch.rand_like(like) < ELSEWHERE
+        offset = torch.where(drawn, FAR * self.config.jitter * unit * torch.randn_like(like), 0.0)
+        return torch.exp(self.config.jitter * torch.randn_like(like)), offset
+
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The likelihood of what was not shown, where anything was not: repeating a reading is easy, and a variance
         near 0 there would outweigh all else.
@@ -115,8 +123,8 @@ class PairedModel(Model):
             hidden = counted & ~batch.mask
             counted, unit = hidden if bool(hidden.any()) else counted, self.stem.scale
             if self.training and self.config.jitter:
-                factor = torch.exp(self.config.jitter * torch.randn_like(values[:, :1]))
-                values, targets = values * factor, targets * factor
+                factor, offset = self._moved(values[:, :1], unit)
+                values, targets = values * factor + offset, targets * factor + offset
         mean, var = cast(tuple[Tensor, Tensor], self._predict(values, batch)[:2])
         weight = (var.detach() / unit.square()) ** self.config.beta
         return mean_over_times(gaussian_nll(targets, mean, var, counted, weight), counted)
@@ -170,7 +178,8 @@ class FeatureStem(nn.Module):
         self.enter = nn.Linear(features_of(self.encoder, (2 * count,)), config.width)
         self.bank = FeatureBank(count, config.copies, **options)
         self.mix = Mix(config.copies * count, config.width, config.dropout)
-        weights = torch.full((config.copies, count), 1 / config.copies)
+        weights = torch.zeros(config.copies, count)
+        weights[0] = 1.0  # the level
         self.weights = nn.Parameter(weights) if spec.targets_are_inputs else None
 
     def prepare(self, batches: Iterable[Batch]) -> None:
