@@ -160,6 +160,15 @@ def test_times_of_every_kind_are_understood(repeater, table):
     refused(lambda: repeater.predict(table, at=table[["date"]]), "`at` must have the column 'station'")
 
 
+def test_centuries_away(repeater, table):
+    far = [datetime.datetime(1, 1, 1), datetime.datetime(2024, 3, 1), datetime.datetime(9999, 1, 1)]
+    first = datetime.datetime.fromisoformat(repeater.clock_.origin)
+    assert [repeater.clock_.number(time) for time in far] == [(time - first).days for time in far]
+    asked = pl.DataFrame({"station": "s00", "date": far})
+    said = repeater.predict(pl.from_pandas(table), at=asked)
+    assert said["date"].unique().sort().to_list() == far
+
+
 @pytest.mark.parametrize("level", [0, 100, "90", [50, 120], True])
 def test_levels(repeater, level):
     refused(lambda: repeater.forecast(horizon="2D", level=level), "`level` must be per cent from 1 to 99.8")

@@ -85,8 +85,9 @@ class Clock:
             )
         if column.null_count():
             raise ValueError(f"times must be there: {column.null_count()} of {len(column)} are missing.")
-        nanoseconds = (_utc(column) - self._origin).dt.total_nanoseconds()
-        counted: np.ndarray = nanoseconds.to_numpy() / UNITS[self.unit]
+        # Not in nanoseconds: 64 bits of them end after 292 years, and begin again.
+        ticks = (_utc(column) - self._origin).dt.total_microseconds()
+        counted: np.ndarray = ticks.to_numpy() / (UNITS[self.unit] / 1000)
         return counted
 
     def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
