@@ -186,3 +186,31 @@ def test_other_arguments(table, repeater):
     refused(lambda: fit(table.head(0)), "at least one row")
     refused(lambda: fit(table.assign(date=pd.NaT)), "at least one row with a time")
     refused(lambda: fit(table.assign(name="x")), "'name'")
+
+
+@pytest.mark.parametrize("name", ["mean", "variable", "sample", "value", "lo-90", "hi-99.5"])
+def test_columns_called_like_those_of_the_answers(table, name):
+    sentence = f"must not be called {name!r}, which is a column of the answers; rename it."
+    refused(lambda: fit(table.rename(columns={"station": name}), id=name), f"`id` {sentence}")
+    refused(lambda: fit(table.rename(columns={"date": name}), time=name), f"`time` {sentence}")
+
+
+def test_ids_that_are_whole_numbers_written_as_floats(table):
+    number = table["station"].str[1:].astype(int)
+    whole, floats = (table.assign(station=number.astype(kind)) for kind in (int, float))
+    for model in (fit(whole), fit(floats)):
+        for asked in (1, 1.0, np.float32(1), "1"):
+            said = model.predict(floats, at={asked: ["2024-09-01"]})
+            assert said["station"].tolist() == [1, 1] and said["station"].dtype == int
+            assert said["mean"].iloc[0] == pytest.approx(table["high"][number == 1].iloc[-1], rel=1e-5)
+        at = pd.DataFrame({"station": [1.0], "date": [pd.Timestamp("2024-09-01")]})
+        assert model.predict(whole, at=at).equals(said)
+    halves = fit(table.assign(station=number / 2))
+    said = halves.predict(table.assign(station=number / 2), at={1: ["2024-09-01"], 1.5: ["2024-09-01"]})
+    assert sorted(set(said["station"])) == ["1", "1.5"] and len(set(halves.history_.ids)) == 24
+
+
+def test_names_that_are_one_number_stay_apart(table):
+    model = fit(table.assign(station=table["station"].str[1:].astype(int)))
+    both = pd.concat([table[table["station"] == f"s0{k}"].assign(station=name) for k, name in ((1, "7"), (2, "007"))])
+    assert sorted(set(model.forecast(both, horizon="2D")["station"])) == ["007", "7"]

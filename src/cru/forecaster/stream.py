@@ -16,6 +16,7 @@ from cru.data import Batch
 from cru.errors import did_you_mean
 from cru.forecaster.answers import Answer, calibrated, check_levels
 from cru.forecaster.folder import fingerprint
+from cru.forecaster.frames import name_of
 from cru.forecaster.rows import Rows
 from cru.models.base import Prediction, State
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
@@ -211,8 +212,3 @@ class Stream:
             ids=("",),
             **self._rest,
         )
-
-
-def name_of(id: object) -> str:  # noqa: A002
-    """Series are named by text, as in a table; where there was no column of ids there is a single one."""
-    return "0" if id is None else str(id)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from cru.data import SeriesSet
 from cru.forecaster.clock import Clock
-from cru.forecaster.frames import Columns
+from cru.forecaster.frames import Columns, ids_of, name_of
 
 MOST = 100_000  # steps of a forecast
 
@@ -34,7 +34,7 @@ def asked(
 ) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
     """The times ``at`` for each series, and the series with those added that have no readings."""
     if isinstance(at, Mapping):
-        wanted = {str(name): clock.numbers(times) for name, times in at.items()}
+        wanted = {name_of(name): clock.numbers(times) for name, times in at.items()}
     elif hasattr(at, "columns"):
         wanted = _of_frame(at, clock, columns)
     else:
@@ -59,6 +59,6 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
     times = clock.column(frame[columns.time])
     if columns.id is None:
         return {"0": times}
-    ids = frame[columns.id].cast(pl.String).to_numpy()
+    ids = ids_of(frame[columns.id]).cast(pl.String).to_numpy()
     names, owner = np.unique(ids.astype(str), return_inverse=True)
     return {str(name): times[owner == k] for k, name in enumerate(names)}
