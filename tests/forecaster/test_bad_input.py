@@ -109,6 +109,7 @@ def test_ten_thousand_variables(monkeypatch):
 def test_two_rows_at_one_time(table):
     twice = pd.concat([table, table.head(1).assign(high=99.0)])
     refused(lambda: fit(twice), "series s00 has several", "`duplicates='mean'`")
+    refused(lambda: fit(table).impute(twice), "series s00 has several", "Average them first, or fit again with")
     model = fit(twice, duplicates="mean")
     first = model.predict(twice, at={"s00": [table["date"].iloc[0]]})["mean"].iloc[0]
     assert first == pytest.approx((99.0 + table["high"].iloc[0]) / 2, rel=1e-5)
@@ -214,3 +215,21 @@ def test_names_that_are_one_number_stay_apart(table):
     model = fit(table.assign(station=table["station"].str[1:].astype(int)))
     both = pd.concat([table[table["station"] == f"s0{k}"].assign(station=name) for k, name in ((1, "7"), (2, "007"))])
     assert sorted(set(model.forecast(both, horizon="2D")["station"])) == ["007", "7"]
+
+
+@pytest.mark.parametrize("station", [f"s{k:02d}" for k in range(6)])  # of those that train, or that validate
+def test_absurd_values(table, repeater, station):
+    absurd = table.copy()
+    absurd.loc[table["station"].eq(station).idxmax(), "high"] = -1e300
+    words = "'high'", repr(station), "-1e+300"
+    refused(lambda: fit(absurd), *words)
+    refused(lambda: repeater.forecast(absurd, horizon="2D"), *words)
+    refused(lambda: repeater.predict(absurd, at=["2024-03-01"]), *words)
+
+
+def test_forecasts_start_at_the_last_reading(table, repeater):
+    rows = [{"station": "s00", "date": pd.Timestamp("2025-01-01")}, {"station": "zz", "date": pd.Timestamp("2024-06-01")}]
+    said = repeater.forecast(pd.concat([table, pd.DataFrame(rows)]), horizon="2D", every="1D")
+    known = said[said["station"] != "zz"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(known, repeater.forecast(table, horizon="2D", every="1D"))
+    assert said[said["station"] == "zz"]["date"].min() == pd.Timestamp("2024-06-02")

@@ -104,11 +104,15 @@ class Clock:
         """One of them."""
         plain = isinstance(time, int | float | np.integer | np.floating) and not isinstance(time, bool | np.bool_)
         if plain and self.kind != "number":
-            raise ValueError(f"`{argument}` must be dates, as in the training table, got the number {time}.")
+            raise ValueError(f"`{argument}` must be dates, as in the training table, got the number {time!s:.50}.")
         if plain:
-            if not np.isfinite(time):
-                raise ValueError(f"`{argument}` must be finite, got {time}.")
-            return float(time)
+            try:
+                number = float(time)
+            except OverflowError:  # a whole number of hundreds of digits
+                number = np.inf
+            if not np.isfinite(number):
+                raise ValueError(f"`{argument}` must be finite, got {time!s:.50}.")
+            return number
         if self.kind == "number":
             raise ValueError(f"`{argument}` must be numbers, as the times of the training table are, got {time!r}.")
         try:

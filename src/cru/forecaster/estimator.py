@@ -11,7 +11,7 @@ from cru.forecaster import times as asking
 from cru.forecaster.answers import Question, ask, calibrated, check_levels, leads, raw_answers
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
-from cru.forecaster.frames import Columns, first_look, further_look, is_polars, long_frame, median_gap
+from cru.forecaster.frames import Columns, check_sensible, first_look, further_look, is_polars, long_frame, median_gap
 from cru.forecaster.manners import Estimator
 from cru.forecaster.scoring import errors_of, judge
 from cru.models import Model
@@ -97,7 +97,9 @@ class Forecaster(Estimator):
         own = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
         training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
         parts = divide(series, self.seed)
-        scaler = Scaler.fit(parts.train.values, parts.train.mask)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
+            scaler = Scaler.fit(parts.train.values, parts.train.mask)
+        check_sensible(series, scaler)
         known = type(parts)(*(part.scaled_by(scaler) for part in parts))
         settings: dict[str, Any] = {"model": self.model, "options": options, "training": training, "seed": self.seed}
         model = learn(known, **settings, listener=self._listener())
@@ -215,7 +217,7 @@ class Forecaster(Estimator):
 
     def _series(self, table: Any) -> SeriesSet:
         if table is not None:
-            return further_look(table, self.columns_, self.clock_, self.names_)
+            return further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
         if self.history_ is None:
             raise ValueError("`table` must be given: this model was saved without the readings of its training table.")
         return self.history_

@@ -11,10 +11,12 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from cru.data import SeriesSet, from_table
+from cru.data import Scaler, SeriesSet, from_table
 from cru.data.reading import read_table
+from cru.data.tables import AVERAGE
 from cru.forecaster.clock import Clock
 
+LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
 _ANSWERS = re.compile(r"variable|mean|std|sample|value|(lo|hi)-[\d.]+")
 
 
@@ -109,10 +111,39 @@ def first_look(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]
     return series, finer, columns
 
 
-def further_look(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
+def sensible(values: Any, shift: Any, scale: Any) -> Any:
+    """Whether values, or one, are of a size that a model can take in."""
+    return abs(values - shift) < LARGEST * scale
+
+
+def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
+    """Refuse a reading that is absurdly large, or that made the scaler so."""
+    shift, scale = np.array(scaler.shift), np.array(scaler.scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        strange = series.mask & ~(sensible(series.values, shift, scale) & np.isfinite(shift + scale))
+    if strange.any():
+        size = np.where(strange, np.abs(series.values), -1.0)
+        row, column = np.unravel_index(int(size.argmax()), size.shape)
+        raise ValueError(
+            f"the table must hold sensible numbers: {series.names[column]!r} of series "
+            f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Mend it, or leave it missing."
+        )
+
+
+def further_look(table: Any, columns: Columns, clock: Clock, names: Sequence[str], scaler: Scaler) -> SeriesSet:
     """The series of another table with the variables of the training table, in their order."""
+    series = _same_variables(table, columns, clock, names)
+    check_sensible(series, scaler)
+    return series
+
+
+def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
     known = columns if columns.values is None or columns.variable else dataclasses.replace(columns, values=tuple(names))
-    series = known.series(known.read(table), clock)
+    try:
+        series = known.series(known.read(table), clock)
+    except ValueError as error:  # only `fit` has the argument that it may speak of
+        sentence = str(error).replace(AVERAGE, "Average them first, or fit again with `duplicates='mean'`.")
+        raise ValueError(sentence) from None
     strange = [name for name in series.names if name not in names]
     if strange:
         raise ValueError(

@@ -17,7 +17,7 @@ MOST = 100_000  # steps of a forecast
 
 
 def ahead(series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float) -> list[Float[np.ndarray, " _"]]:
-    """Times after the last time point of each series, up to ``horizon`` later."""
+    """Times after the last reading of each series, up to ``horizon`` later."""
     length = clock.duration(horizon, "horizon")
     step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
     count = int(np.floor(length / step * (1 + 1e-9)))
@@ -26,7 +26,15 @@ def ahead(series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: flo
             f"`horizon` must be 1 to {MOST} steps of `every` long, got {horizon!r}, which is {length / step:.3g}."
         )
     steps = step * np.arange(1, count + 1)
-    return [series.times[stop - 1] + steps for stop in series.offsets[1:]]
+    return [last + steps for last in last_readings(series)]
+
+
+def last_readings(series: SeriesSet) -> Float[np.ndarray, " series"]:
+    """The time of each series' last row with a value in it, or of its last row where none has one."""
+    rows, ends = np.arange(len(series.times)), series.offsets[1:] - 1
+    seen = np.maximum.accumulate(np.where(series.mask.any(1), rows, -1))[ends]
+    last: np.ndarray = series.times[np.where(seen >= series.offsets[:-1], seen, ends)]
+    return last
 
 
 def asked(
