@@ -228,8 +228,33 @@ def test_absurd_values(table, repeater, station):
 
 
 def test_forecasts_start_at_the_last_reading(table, repeater):
-    rows = [{"station": "s00", "date": pd.Timestamp("2025-01-01")}, {"station": "zz", "date": pd.Timestamp("2024-06-01")}]
+    rows = [
+        {"station": "s00", "date": pd.Timestamp("2025-01-01")},
+        {"station": "zz", "date": pd.Timestamp("2024-06-01")},
+    ]
     said = repeater.forecast(pd.concat([table, pd.DataFrame(rows)]), horizon="2D", every="1D")
     known = said[said["station"] != "zz"].reset_index(drop=True)
     pd.testing.assert_frame_equal(known, repeater.forecast(table, horizon="2D", every="1D"))
     assert said[said["station"] == "zz"]["date"].min() == pd.Timestamp("2024-06-02")
+
+
+def test_parameters_of_numpy(table):
+    options = {"hidden_size": np.int64(4), "num_basis": np.int64(2)}
+    numbers = {"learning_rate": np.float32(0.01), "seed": np.int64(3), "epochs": np.int64(1), "batch_size": np.int64(8)}
+    model = Forecaster("cru", progress=False).set_params(options=options, **numbers)
+    model.fit(table, id="station", time="date")
+    assert type(model.options_["hidden_size"]) is int and type(model.seed) is np.int64  # kept as it came
+    assert np.isfinite(model.score(table))
+    for seed in (-1, 1.5, True, "x", None):
+        refused(
+            lambda seed=seed: Forecaster("last-value").set_params(seed=seed).fit(table, id="station", time="date"),
+            "`seed` must be a whole number of at least 0",
+            repr(seed),
+        )
+    refused(lambda: Forecaster("cru").set_params(options=[1]).fit(table, time="date"), "`options` must be a mapping")
+
+
+def test_none_is_the_training_table(table, repeater):
+    assert repeater.impute(None).equals(repeater.impute(table))
+    at = ["2024-03-01"]
+    assert repeater.predict(None, at=at).equals(repeater.predict(table, at=at))

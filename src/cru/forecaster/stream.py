@@ -72,7 +72,7 @@ class Stream:
 
     @torch.inference_mode()
     def update(self, id: object, time: Any, values: Any) -> bool:  # noqa: A002
-        """Take in a reading: a mapping from names to what was measured at a time. What is left out, None or NaN, is missing.
+        """Take in a reading, a mapping from names to what was measured; what is left out, None or NaN, is missing.
 
         Whether it was taken: False for a late one with ``late="drop"``.
 
@@ -174,7 +174,9 @@ class Stream:
         """The name of a series, which there may be only one of."""
         name = name_of(id)
         if self.forecaster.columns_.id is None and name != "0":
-            raise ValueError(f"`id` must be None: the model was fitted without ids, to a single series; got {id!r:.50}.")
+            raise ValueError(
+                f"`id` must be None: the model was fitted without ids, to a single series; got {id!r:.50}."
+            )
         return name
 
     def known(self, id: object) -> str:  # noqa: A002
@@ -215,7 +217,9 @@ class Stream:
             except OverflowError:  # a whole number of hundreds of digits
                 fine = False
             if not fine:
-                raise ValueError(f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r:.50}.")
+                raise ValueError(
+                    f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r:.50}."
+                )
             row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
         return Batch(
             times=torch.tensor([[moment]], dtype=torch.float64),
