@@ -62,11 +62,16 @@ def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
         b'{"id": "a", "time": 2, "values": {"warm": [1]}}': "`values` must be sensible numbers",
         b'{"id": "a", "time": 1, "values": {"warm": 1}}': "`time` must not lie before the last reading of 'a'",
         b"\xff": "a line must be one JSON object.",
+        b"[" * 100_000: "a line must be one JSON object.",
+        b'{"id": "a", "time": 2, "values": {"warm": ' + b"9" * 400 + b"}}": "`values` must be sensible numbers",
+        b'{"id": "a", "time": ' + b"9" * 400 + b"}": "`time` must be finite",
+        b'{"id": "a", "time": ' + b"9" * 9000 + b"}": "a line must be one JSON object.",
     }
     answers = stream(folder, [READING, *bad, READING | {"time": 9.0}])
     assert [answer.get("line") for answer in answers] == [None, *range(2, len(bad) + 2), None]
     for answer, said in zip(answers[1:-1], bad.values(), strict=True):
-        assert answer["error"].startswith(said), answer
+        assert answer["error"].startswith(said) and len(answer["error"]) < 200, answer
+    assert answers[9]["error"].endswith("Sort the readings, or give --drop-late.")
     dropped = stream(folder, [READING, READING | {"time": 1.0}], "--drop-late")[1]
     assert dropped == {"id": "a", "time": 1.0, "dropped": "late"}
 

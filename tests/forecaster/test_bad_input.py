@@ -109,6 +109,7 @@ def test_ten_thousand_variables(monkeypatch):
 def test_two_rows_at_one_time(table):
     twice = pd.concat([table, table.head(1).assign(high=99.0)])
     refused(lambda: fit(twice), "series s00 has several", "`duplicates='mean'`")
+    refused(lambda: fit(table).impute(twice), "series s00 has several", "Average them first, or fit again with")
     model = fit(twice, duplicates="mean")
     first = model.predict(twice, at={"s00": [table["date"].iloc[0]]})["mean"].iloc[0]
     assert first == pytest.approx((99.0 + table["high"].iloc[0]) / 2, rel=1e-5)
@@ -160,6 +161,15 @@ def test_times_of_every_kind_are_understood(repeater, table):
     refused(lambda: repeater.predict(table, at=table[["date"]]), "`at` must have the column 'station'")
 
 
+def test_centuries_away(repeater, table):
+    far = [datetime.datetime(1, 1, 1), datetime.datetime(2024, 3, 1), datetime.datetime(9999, 1, 1)]
+    first = datetime.datetime.fromisoformat(repeater.clock_.origin)
+    assert [repeater.clock_.number(time) for time in far] == [(time - first).days for time in far]
+    asked = pl.DataFrame({"station": "s00", "date": far})
+    said = repeater.predict(pl.from_pandas(table), at=asked)
+    assert said["date"].unique().sort().to_list() == far
+
+
 @pytest.mark.parametrize("level", [0, 100, "90", [50, 120], True])
 def test_levels(repeater, level):
     refused(lambda: repeater.forecast(horizon="2D", level=level), "`level` must be per cent from 1 to 99.8")
@@ -177,3 +187,74 @@ def test_other_arguments(table, repeater):
     refused(lambda: fit(table.head(0)), "at least one row")
     refused(lambda: fit(table.assign(date=pd.NaT)), "at least one row with a time")
     refused(lambda: fit(table.assign(name="x")), "'name'")
+
+
+@pytest.mark.parametrize("name", ["mean", "variable", "sample", "value", "lo-90", "hi-99.5"])
+def test_columns_called_like_those_of_the_answers(table, name):
+    sentence = f"must not be called {name!r}, which is a column of the answers; rename it."
+    refused(lambda: fit(table.rename(columns={"station": name}), id=name), f"`id` {sentence}")
+    refused(lambda: fit(table.rename(columns={"date": name}), time=name), f"`time` {sentence}")
+
+
+def test_ids_that_are_whole_numbers_written_as_floats(table):
+    number = table["station"].str[1:].astype(int)
+    whole, floats = (table.assign(station=number.astype(kind)) for kind in (int, float))
+    for model in (fit(whole), fit(floats)):
+        for asked in (1, 1.0, np.float32(1), "1"):
+            said = model.predict(floats, at={asked: ["2024-09-01"]})
+            assert said["station"].tolist() == [1, 1] and said["station"].dtype == int
+            assert said["mean"].iloc[0] == pytest.approx(table["high"][number == 1].iloc[-1], rel=1e-5)
+        at = pd.DataFrame({"station": [1.0], "date": [pd.Timestamp("2024-09-01")]})
+        assert model.predict(whole, at=at).equals(said)
+    halves = fit(table.assign(station=number / 2))
+    said = halves.predict(table.assign(station=number / 2), at={1: ["2024-09-01"], 1.5: ["2024-09-01"]})
+    assert sorted(set(said["station"])) == ["1", "1.5"] and len(set(halves.history_.ids)) == 24
+
+
+def test_names_that_are_one_number_stay_apart(table):
+    model = fit(table.assign(station=table["station"].str[1:].astype(int)))
+    both = pd.concat([table[table["station"] == f"s0{k}"].assign(station=name) for k, name in ((1, "7"), (2, "007"))])
+    assert sorted(set(model.forecast(both, horizon="2D")["station"])) == ["007", "7"]
+
+
+@pytest.mark.parametrize("station", [f"s{k:02d}" for k in range(6)])  # of those that train, or that validate
+def test_absurd_values(table, repeater, station):
+    absurd = table.copy()
+    absurd.loc[table["station"].eq(station).idxmax(), "high"] = -1e300
+    words = "'high'", repr(station), "-1e+300"
+    refused(lambda: fit(absurd), *words)
+    refused(lambda: repeater.forecast(absurd, horizon="2D"), *words)
+    refused(lambda: repeater.predict(absurd, at=["2024-03-01"]), *words)
+
+
+def test_forecasts_start_at_the_last_reading(table, repeater):
+    rows = [
+        {"station": "s00", "date": pd.Timestamp("2025-01-01")},
+        {"station": "zz", "date": pd.Timestamp("2024-06-01")},
+    ]
+    said = repeater.forecast(pd.concat([table, pd.DataFrame(rows)]), horizon="2D", every="1D")
+    known = said[said["station"] != "zz"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(known, repeater.forecast(table, horizon="2D", every="1D"))
+    assert said[said["station"] == "zz"]["date"].min() == pd.Timestamp("2024-06-02")
+
+
+def test_parameters_of_numpy(table):
+    options = {"hidden_size": np.int64(4), "num_basis": np.int64(2)}
+    numbers = {"learning_rate": np.float32(0.01), "seed": np.int64(3), "epochs": np.int64(1), "batch_size": np.int64(8)}
+    model = Forecaster("cru", progress=False).set_params(options=options, **numbers)
+    model.fit(table, id="station", time="date")
+    assert type(model.options_["hidden_size"]) is int and type(model.seed) is np.int64  # kept as it came
+    assert np.isfinite(model.score(table))
+    for seed in (-1, 1.5, True, "x", None):
+        refused(
+            lambda seed=seed: Forecaster("last-value").set_params(seed=seed).fit(table, id="station", time="date"),
+            "`seed` must be a whole number of at least 0",
+            repr(seed),
+        )
+    refused(lambda: Forecaster("cru").set_params(options=[1]).fit(table, time="date"), "`options` must be a mapping")
+
+
+def test_none_is_the_training_table(table, repeater):
+    assert repeater.impute(None).equals(repeater.impute(table))
+    at = ["2024-03-01"]
+    assert repeater.predict(None, at=at).equals(repeater.predict(table, at=at))

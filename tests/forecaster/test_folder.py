@@ -1,8 +1,11 @@
+import copy
+import dataclasses
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -89,3 +92,29 @@ def test_what_is_no_model_folder(folder, tmp_path, trained):
     for place in (tmp_path / "notes", tmp_path / "notes" / "mine.txt"):
         with pytest.raises(ValueError, match="must be a new or empty folder"):
             trained.save(place)
+
+
+def test_parameters_that_were_changed_after_the_fit(trained, repeater, tmp_path):
+    changed = copy.copy(trained).set_params(model="gru-dt", seed=np.int64(3))
+    changed.save(tmp_path / "model")
+    loaded = Forecaster.load(tmp_path / "model")
+    assert (loaded.model, loaded.seed) == ("gru-dt", 3)
+    pd.testing.assert_frame_equal(loaded.forecast(horizon="3D"), trained.forecast(horizon="3D"))
+    assert "`cru` with" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_what_cannot_be_saved_leaves_no_trace(trained, folder, tmp_path):
+    odd = copy.copy(trained).set_params(options={"num_basis": object()})
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for place in (folder, tmp_path / "new"):
+        with pytest.raises(ValueError, match="the parameters must be such that JSON can hold them"):
+            odd.save(place)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before and not (tmp_path / "new").exists()
+
+
+def test_a_fingerprint_knows_the_clock_and_the_options(trained):
+    other = copy.copy(trained)
+    other.clock_ = dataclasses.replace(trained.clock_, unit="h")
+    third = copy.copy(trained)
+    third.options_ = trained.options_ | {"num_basis": 4}
+    assert len({fingerprint(model) for model in (trained, other, third)}) == 3

@@ -233,3 +233,19 @@ def test_dates_and_a_table_of_one_series() -> None:
     assert found["warm"]["mean"] == pytest.approx(expected.loc["warm", "mean"], rel=1e-5)
     with pytest.raises(ValueError, match="last reading of '0', 2024-03-"):
         stream.update(None, pd.Timestamp("2024-03-02", tz="UTC"), {"warm": 20.0})
+
+
+def test_values_that_are_no_mapping(forecaster) -> None:
+    with pytest.raises(ValueError, match=r"`values` must be a mapping from variables to numbers, got \[1, 2\]"):
+        forecaster.stream().update("a", 1.0, [1, 2])
+
+
+def test_a_model_without_ids_has_one_series() -> None:
+    table = readings(1, 40).drop(columns="name")
+    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
+    stream = forecaster.stream()
+    assert stream.update(None, 1.0, {"warm": 20}) and stream.update("0", 2.0, {"warm": 20})
+    for call in (lambda: stream.update("b", 3.0, {"warm": 1}), lambda: stream.predict("b", 3.0)):
+        with pytest.raises(ValueError, match=r"`id` must be None: the model was fitted without ids.*got 'b'"):
+            call()
+    assert len(stream) == 1 and "b" not in stream

@@ -57,13 +57,16 @@ def stream(
 
 def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...]) -> Iterator[dict[str, Any]]:
     """An answer for each line that is not blank."""
+    from cru.forecaster.stream import SORT
+
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             yield answer(live, line, gap, levels)
-        except ValueError as error:
-            yield {"line": number, "error": " ".join(str(error).split())}
+        except (ValueError, OverflowError) as error:
+            sentence = str(error).replace(SORT, "Sort the readings, or give --drop-late.")
+            yield {"line": number, "error": " ".join(sentence.split())}
 
 
 def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -
 
     try:
         asked = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("a line must be one JSON object.") from None
     if not isinstance(asked, dict) or not {"id", "time"} <= asked.keys() <= {"id", "time", "values"}:
         raise ValueError('a line must be an object with "id", "time" and, for a reading, "values".')

@@ -10,6 +10,7 @@ from cru.data.grouping import average, group, pivot
 from cru.data.reading import read_table
 from cru.data.series import SeriesSet, as_times, make_series, series_of_row
 
+AVERAGE = "Give `duplicates='mean'` to average them."
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
     "us": 10**3,
@@ -204,6 +205,5 @@ def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names:
         series = series_of_row(int(repeated[0]), offsets)
         raise ValueError(
             f"the table must have one reading for each series, variable and time: series {names[series]} has "
-            f"several at time {times[repeated[0]]:g}, one of {len(repeated)} such times. "
-            "Give `duplicates='mean'` to average them."
+            f"several at time {times[repeated[0]]:g}, one of {len(repeated)} such times. {AVERAGE}"
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def take_in(stream: "Stream", table: Any) -> int:
     """Every row of a table, late ones refused before anything is done, or dropped; how many were taken."""
     fitted = stream.forecaster
-    series = further_look(table, fitted.columns_, fitted.clock_, fitted.names_)
+    series = further_look(table, fitted.columns_, fitted.clock_, fitted.names_, fitted.scaler_)
     rows = np.array([stream.rows_of.get(name, -1) for name in series.ids], np.int64)
     last = np.full(len(rows), -math.inf)
     last[rows >= 0] = stream.rows.take(torch.from_numpy(rows[rows >= 0])).last.numpy()

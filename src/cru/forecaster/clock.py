@@ -85,8 +85,9 @@ class Clock:
             )
         if column.null_count():
             raise ValueError(f"times must be there: {column.null_count()} of {len(column)} are missing.")
-        nanoseconds = (_utc(column) - self._origin).dt.total_nanoseconds()
-        counted: np.ndarray = nanoseconds.to_numpy() / UNITS[self.unit]
+        # Not in nanoseconds: 64 bits of them end after 292 years, and begin again.
+        ticks = (_utc(column) - self._origin).dt.total_microseconds()
+        counted: np.ndarray = ticks.to_numpy() / (UNITS[self.unit] / 1000)
         return counted
 
     def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
@@ -103,11 +104,15 @@ class Clock:
         """One of them."""
         plain = isinstance(time, int | float | np.integer | np.floating) and not isinstance(time, bool | np.bool_)
         if plain and self.kind != "number":
-            raise ValueError(f"`{argument}` must be dates, as in the training table, got the number {time}.")
+            raise ValueError(f"`{argument}` must be dates, as in the training table, got the number {time!s:.50}.")
         if plain:
-            if not np.isfinite(time):
-                raise ValueError(f"`{argument}` must be finite, got {time}.")
-            return float(time)
+            try:
+                number = float(time)
+            except OverflowError:  # a whole number of hundreds of digits
+                number = np.inf
+            if not np.isfinite(number):
+                raise ValueError(f"`{argument}` must be finite, got {time!s:.50}.")
+            return number
         if self.kind == "number":
             raise ValueError(f"`{argument}` must be numbers, as the times of the training table are, got {time!r}.")
         try:

@@ -11,7 +11,7 @@ from cru.forecaster import times as asking
 from cru.forecaster.answers import Question, ask, calibrated, check_levels, leads, raw_answers
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
-from cru.forecaster.frames import Columns, first_look, further_look, is_polars, long_frame, median_gap
+from cru.forecaster.frames import Columns, check_sensible, first_look, further_look, is_polars, long_frame, median_gap
 from cru.forecaster.manners import Estimator
 from cru.forecaster.scoring import errors_of, judge
 from cru.models import Model
@@ -42,6 +42,7 @@ class Forecaster(Estimator):
     """
 
     model_: Model
+    name_: str  # of the model, as it was when fitted
     scaler_: Scaler
     calibration_: Calibration
     clock_: Clock
@@ -87,22 +88,30 @@ class Forecaster(Estimator):
         """
         from cru.forecaster.learning import default_options, divide, learn
 
+        params = self._plain_params()
+        name, seed = params["model"], params["seed"]
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise ValueError(f"`seed` must be a whole number of at least 0, got {seed!r}.")
+        if params["options"] is not None and not isinstance(params["options"], Mapping):
+            raise ValueError(f"`options` must be a mapping from names to values, got {params['options']!r}.")
         chosen = (values,) if isinstance(values, str) else None if values is None else tuple(values)
         asked = Columns(id=id, time=time, values=chosen, variable=variable, duplicates=duplicates)
         series, clock, columns = first_look(table, asked)
         empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
         if empty:
             raise ValueError(f"column {empty[0]!r} must hold at least one reading: all of it is missing. Leave it out.")
-        options = default_options(self.model, len(series.names), self.options or {})
-        own = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
+        options = default_options(name, len(series.names), params["options"] or {})
+        own = {key: params[key] for key in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
         training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
-        parts = divide(series, self.seed)
-        scaler = Scaler.fit(parts.train.values, parts.train.mask)
+        parts = divide(series, seed)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
+            scaler = Scaler.fit(parts.train.values, parts.train.mask)
+        check_sensible(series, scaler)
         known = type(parts)(*(part.scaled_by(scaler) for part in parts))
-        settings: dict[str, Any] = {"model": self.model, "options": options, "training": training, "seed": self.seed}
+        settings: dict[str, Any] = {"model": name, "options": options, "training": training, "seed": seed}
         model = learn(known, **settings, listener=self._listener())
-        errors = errors_of(model, known.validation, seed=self.seed)
-        self.model_, self.scaler_, self.clock_, self.columns_ = model, scaler, clock, columns
+        errors = errors_of(model, known.validation, seed=seed)
+        self.name_, self.model_, self.scaler_, self.clock_, self.columns_ = name, model, scaler, clock, columns
         self.names_, self.options_, self.history_ = series.names, options, series
         self.gap_ = median_gap(series)
         self.calibration_ = errors.calibration()
@@ -112,13 +121,14 @@ class Forecaster(Estimator):
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
         """Every variable at the times ``at``, given the readings of ``table``: between, before or after them.
 
+        None stands for the training table, here and in `impute`.
         ``at`` is a list of times for all series, a dictionary {id: times}, or a frame with the columns of id and time.
         A series that was not in training is filtered from the prior; one without any readings gets the prior itself.
         """
         self._check_fitted()
         levels = check_levels(level)
         series, times = asking.asked(self._series(table), at, self.clock_, self.columns_)
-        return self._answer(ask(series, times), levels, polars=is_polars(table))
+        return self._answer(ask(series, times), levels, polars=self._polars(table))
 
     def forecast(self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,)) -> Any:
         """Every variable after the last reading of each series, up to ``horizon`` ("30D", or a number) later.
@@ -132,11 +142,14 @@ class Forecaster(Estimator):
         return self._answer(ask(series, times), levels, polars=self._polars(table))
 
     def impute(self, table: Any, level: Any = (90,)) -> Any:
-        """Every missing value of a table, one row each."""
+        """Every missing value of a table, one row each.
+
+        A filter, as the default `cru` is, goes by earlier readings only; `paired-smoother` by those on both sides.
+        """
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
         rows = np.flatnonzero(~series.mask.all(1))
-        return self._answer(Question(series, rows), levels, polars=is_polars(table), wanted=~series.mask[rows])
+        return self._answer(Question(series, rows), levels, polars=self._polars(table), wanted=~series.mask[rows])
 
     def sample(
         self, n: int, table: Any = None, *, at: Any = None, horizon: Any = None, every: Any = None, seed: int = 0
@@ -176,7 +189,8 @@ class Forecaster(Estimator):
         All variables count together, each in its standard deviations. ``y`` is not looked at.
         """
         self._check_fitted()
-        return float(judge(errors_of(self.model_, self._series(table).scaled_by(self.scaler_), seed=self.seed))["r2"])
+        series, seed = self._series(table).scaled_by(self.scaler_), self._plain_params()["seed"]
+        return float(judge(errors_of(self.model_, series, seed=seed))["r2"])
 
     def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
         """For readings of any number of series as they arrive: see `Stream`. ``state`` is a file that one has saved."""
@@ -215,7 +229,7 @@ class Forecaster(Estimator):
 
     def _series(self, table: Any) -> SeriesSet:
         if table is not None:
-            return further_look(table, self.columns_, self.clock_, self.names_)
+            return further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
         if self.history_ is None:
             raise ValueError("`table` must be given: this model was saved without the readings of its training table.")
         return self.history_

@@ -24,18 +24,12 @@ _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "histor
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
     """Write everything; the configuration last, because it holds the checksums of the others."""
     check_empty(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     model = forecaster.model_
-    write_checkpoint(folder / _WEIGHTS, model.state_dict(), {})
-    (folder / _HISTORY).unlink(missing_ok=True)
-    kept = [_WEIGHTS]
-    if history and forecaster.history_ is not None:
-        save_series(folder / _HISTORY, forecaster.history_, {})
-        kept.append(_HISTORY)
-    config = {
+    config: dict[str, Any] = {
         "format": FORMAT,
         "version": cru.__version__,
-        "params": forecaster.get_params(),
+        "params": forecaster._plain_params(),
+        "model": forecaster.name_,
         "options": forecaster.options_,
         "spec": model.spec.as_dict(),
         "names": forecaster.names_,
@@ -46,8 +40,19 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
         "scaler": forecaster.scaler_.to_dict(),
         "calibration": forecaster.calibration_.to_dict(),
         "scores": forecaster.scores_,
-        "sha256": {name: _file_digest(folder / name) for name in kept},
     }
+    try:
+        _digest(config)
+    except (TypeError, ValueError) as error:  # before anything is written
+        raise ValueError(f"the parameters must be such that JSON can hold them, to be saved: {error}.") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(folder / _WEIGHTS, model.state_dict(), {})
+    (folder / _HISTORY).unlink(missing_ok=True)
+    kept = [_WEIGHTS]
+    if history and forecaster.history_ is not None:
+        save_series(folder / _HISTORY, forecaster.history_, {})
+        kept.append(_HISTORY)
+    config["sha256"] = {name: _file_digest(folder / name) for name in kept}
     write_atomically(folder / _CARD, _card(forecaster, config).encode())
     whole = config | {"digest": _digest(config)}
     write_atomically(folder / _CONFIG, (json.dumps(whole, ensure_ascii=False) + "\n").encode())
@@ -64,7 +69,8 @@ def load(folder: Path) -> "Forecaster":
         if _file_digest(folder / name) != digest:
             raise ValueError(f"{folder / name} was altered or damaged after it was saved: its checksum differs.")
     forecaster = Forecaster(**config["params"])
-    model = create(forecaster.model, Spec.from_dict(config["spec"]), **config["options"])
+    forecaster.name_ = config.get("model", forecaster.model)  # older folders have it among the parameters only
+    model = create(forecaster.name_, Spec.from_dict(config["spec"]), **config["options"])
     model.load_state_dict(read_checkpoint(folder / _WEIGHTS)[0])
     columns = config["columns"]
     values = None if columns["values"] is None else tuple(columns["values"])
@@ -104,7 +110,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def fingerprint(forecaster: "Forecaster") -> str:
     """What tells one fitted model from another."""
-    digest = hashlib.sha256(json.dumps([forecaster.names_, forecaster.scaler_.to_dict()]).encode())
+    parts = [forecaster.names_, forecaster.scaler_.to_dict(), forecaster.clock_.to_dict(), forecaster.options_]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for name, tensor in sorted(forecaster.model_.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
@@ -149,7 +156,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
     names = ", ".join(f"`{name}`" for name in forecaster.names_[:20]) + (" ..." if len(forecaster.names_) > 20 else "")
     return f"""# A forecaster for irregular series
 
-`{forecaster.model}` with {forecaster.model_.num_parameters:,} parameters, fitted by cru {config["version"]} to {size}:
+`{forecaster.name_}` with {forecaster.model_.num_parameters:,} parameters, fitted by cru {config["version"]} to {size}:
 {names}, with times in `{columns.time}`{f" and series named by `{columns.id}`" if columns.id else ""}.
 
 | on {scores["count"]:,} withheld values of validation series | |

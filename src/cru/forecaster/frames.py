@@ -1,6 +1,7 @@
 """A user's table on the way in, and the long frame of answers on the way out."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,13 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from cru.data import SeriesSet, from_table
+from cru.data import Scaler, SeriesSet, from_table
 from cru.data.reading import read_table
+from cru.data.tables import AVERAGE
 from cru.forecaster.clock import Clock
+
+LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
+_ANSWERS = re.compile(r"variable|mean|std|sample|value|(lo|hi)-[\d.]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +32,22 @@ class Columns:
     whole_ids: bool = False  # ids were whole numbers, and are given back as such
     polars: bool = False
 
+    def check(self) -> None:
+        """Whether the columns can stand beside those of the answers."""
+        for argument in ("id", "time", "variable"):
+            name = getattr(self, argument)
+            if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
+                raise ValueError(
+                    f"`{argument}` must not be called {name!r}, which is a column of the answers; rename it."
+                )
+
     def read(self, table: Any) -> pl.DataFrame:
-        """The columns of a table that matter, as polars."""
+        """The columns of a table that matter, as polars; ids that are whole numbers as such, floats or not."""
         keys = [name for name in (self.id, self.time, self.variable) if name is not None]
         text = [name for name in (self.id, self.variable) if name is not None]
         wanted = list(dict.fromkeys([*keys, *(self.values or ())]))
-        return read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
+        frame = read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
+        return frame if self.id is None else frame.with_columns(ids_of(frame[self.id]))
 
     def series(self, frame: pl.DataFrame, clock: Clock) -> SeriesSet:
         """Series of a table that was read, with times in the numbers of the clock."""
@@ -54,8 +69,34 @@ class Columns:
         return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
 
 
+def name_of(id: object) -> str:  # noqa: A002 - what the column is called everywhere
+    """Series are named by text, as in a table; where there was no column of ids there is a single one.
+
+    >>> name_of(3.0), name_of("03"), name_of(None)
+    ('3', '03', '0')
+    """
+    if isinstance(id, float | np.floating) and float(id).is_integer():
+        return str(int(id))
+    return "0" if id is None else str(id)
+
+
+def ids_of(column: pl.Series) -> pl.Series:
+    """A column of ids; floats, which pandas makes of whole numbers where one was missing once, by `name_of`."""
+    if not column.dtype.is_float() or column.null_count() or column.is_nan().any():
+        return column
+    named = pl.Series(column.name, [name_of(number) for number in column], dtype=pl.String)
+    return _whole(named)
+
+
+def _whole(named: pl.Series) -> pl.Series:
+    """Names as whole numbers if all of them are such, written as numbers are: 007 is not."""
+    numbers = named.cast(pl.Int64, strict=False)
+    return numbers if numbers.cast(pl.String).equals(named) else named
+
+
 def first_look(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]:
     """The series of a training table, the clock that its times ask for, and what its columns are like."""
+    columns.check()
     frame = columns.read(table)
     clock = Clock.of(frame[columns.time])
     series = columns.series(frame, clock)
@@ -70,10 +111,39 @@ def first_look(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]
     return series, finer, columns
 
 
-def further_look(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
+def sensible(values: Any, shift: Any, scale: Any) -> Any:
+    """Whether values, or one, are of a size that a model can take in."""
+    return abs(values - shift) < LARGEST * scale
+
+
+def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
+    """Refuse a reading that is absurdly large, or that made the scaler so."""
+    shift, scale = np.array(scaler.shift), np.array(scaler.scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        strange = series.mask & ~(sensible(series.values, shift, scale) & np.isfinite(shift + scale))
+    if strange.any():
+        size = np.where(strange, np.abs(series.values), -1.0)
+        row, column = np.unravel_index(int(size.argmax()), size.shape)
+        raise ValueError(
+            f"the table must hold sensible numbers: {series.names[column]!r} of series "
+            f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Mend it, or leave it missing."
+        )
+
+
+def further_look(table: Any, columns: Columns, clock: Clock, names: Sequence[str], scaler: Scaler) -> SeriesSet:
     """The series of another table with the variables of the training table, in their order."""
+    series = _same_variables(table, columns, clock, names)
+    check_sensible(series, scaler)
+    return series
+
+
+def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
     known = columns if columns.values is None or columns.variable else dataclasses.replace(columns, values=tuple(names))
-    series = known.series(known.read(table), clock)
+    try:
+        series = known.series(known.read(table), clock)
+    except ValueError as error:  # only `fit` has the argument that it may speak of
+        sentence = str(error).replace(AVERAGE, "Average them first, or fit again with `duplicates='mean'`.")
+        raise ValueError(sentence) from None
     strange = [name for name in series.names if name not in names]
     if strange:
         raise ValueError(
@@ -107,9 +177,7 @@ def long_frame(
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
         named = pl.Series(list(ids), dtype=pl.String)
-        data[columns.id] = named.cast(pl.Int64, strict=False) if columns.whole_ids else named
-        if data[columns.id].null_count():
-            data[columns.id] = named
+        data[columns.id] = _whole(named) if columns.whole_ids else named
     data[columns.time] = clock.stamps(times)
     data[columns.variable or "variable"] = pl.Series(list(variables), dtype=pl.String)
     frame = pl.DataFrame(data | dict(numbers))

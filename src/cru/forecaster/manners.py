@@ -2,7 +2,10 @@
 
 import inspect
 import sys
+from collections.abc import Mapping
 from typing import Any, TypeVar
+
+import numpy as np
 
 from cru.errors import NotFittedError, did_you_mean
 
@@ -20,6 +23,10 @@ class Estimator:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments; ``deep`` changes nothing, there are no estimators inside."""
         return {name: getattr(self, name) for name in sorted(self._parameters())}
+
+    def _plain_params(self) -> dict[str, Any]:
+        """The same with numpy's numbers as Python's, which JSON and the checks of settings want."""
+        return {name: _plain(value) for name, value in self.get_params().items()}
 
     def set_params(self: T, **params: Any) -> T:
         """Change some of them; they count from the next `fit` on."""
@@ -50,3 +57,9 @@ class Estimator:
             theirs = sys.modules.get("sklearn.exceptions")  # whoever has it loaded may want to catch its error
             kind: type[Exception] = getattr(theirs, "NotFittedError", NotFittedError)
             raise kind(f"this {type(self).__name__} is not fitted yet: call `fit` with a table first.")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return value.item() if isinstance(value, np.generic) else value

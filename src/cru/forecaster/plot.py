@@ -8,6 +8,7 @@ import polars as pl
 
 from cru.data.picture import png_path
 from cru.forecaster.estimator import Forecaster
+from cru.forecaster.times import last_readings
 
 _INK, _BAND, _DOT, _GAP = "#0072B2", "#56B4E9", "#222222", "#EFEFEF"  # told apart by every eye, and in print
 _POINTS = 400  # of the curves, beside the readings themselves
@@ -25,7 +26,7 @@ def draw(forecaster: Forecaster, table: Any, path: Path, *, series: str | None =
     readings, name = _one(forecaster, table, series)
     columns, clock = forecaster.columns_, forecaster.clock_
     seen = forecaster._series(readings)
-    first, last = seen.times[0], seen.times[-1]
+    first, last = seen.times[0], last_readings(seen)[0]
     ahead = clock.duration(horizon, "horizon") if horizon is not None else max((last - first) / 10, 5 * forecaster.gap_)
     # Just before each reading, too, so that what was not yet known there shows.
     tick = (last + ahead - first) * 1e-4
@@ -76,7 +77,7 @@ def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.nda
             panel.fill_between(time, low, high, color=_BAND, alpha=alpha, linewidth=0, label=f"{level} %")
         panel.plot(time, part["mean"].to_numpy(), color=_INK, linewidth=1.2, label="mean")
         panel.plot(stamps, seen.values[where, k], ".", color=_DOT, markersize=4, label="reading")
-        panel.axvline(clock.stamps(seen.times[-1:]).to_numpy()[0], color="#888888", linewidth=0.8, linestyle=":")
+        panel.axvline(clock.stamps(last_readings(seen)).to_numpy()[0], color="#888888", linewidth=0.8, linestyle=":")
         panel.set_ylabel(forecaster.names_[k], fontsize=9)
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)

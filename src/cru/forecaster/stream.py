@@ -16,6 +16,7 @@ from cru.data import Batch
 from cru.errors import did_you_mean
 from cru.forecaster.answers import Answer, calibrated, check_levels
 from cru.forecaster.folder import fingerprint
+from cru.forecaster.frames import name_of, sensible
 from cru.forecaster.rows import Rows
 from cru.models.base import Prediction, State
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
@@ -23,7 +24,6 @@ from cru.training.checkpoint import read_checkpoint, write_checkpoint
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
 SORT = "Sort the readings, or open the stream with late='drop'."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
 
@@ -71,8 +71,8 @@ class Stream:
         return name_of(id) in self.rows_of
 
     @torch.inference_mode()
-    def update(self, id: object, time: Any, values: Mapping[str, Any]) -> bool:  # noqa: A002
-        """Take in a reading: what was measured at a time, by name. What is left out, None or NaN, is missing.
+    def update(self, id: object, time: Any, values: Any) -> bool:  # noqa: A002
+        """Take in a reading, a mapping from names to what was measured; what is left out, None or NaN, is missing.
 
         Whether it was taken: False for a late one with ``late="drop"``.
 
@@ -81,7 +81,7 @@ class Stream:
         """
         moment = self.forecaster.clock_.number(time)
         batch = self._batch(moment, values)
-        name = name_of(id)
+        name = self.name(id)
         row = self.rows_of.get(name)
         kept: Kept | None = None if row is None else self.rows.row(row)
         if kept is not None and moment < kept.last:
@@ -109,7 +109,7 @@ class Stream:
         >>> stream.predict("bed 3", 20.0)["HR"]  # doctest: +SKIP
         {'mean': 72.3, 'std': 6.1, 'lo-90': 61.9, 'hi-90': 83.0}
         """
-        levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), name_of(id)
+        levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), self.name(id)
         row = self.rows_of.get(name)
         kept: Kept | None = None if row is None else self.rows.row(row)
         if kept is not None and moment < kept.last:
@@ -170,9 +170,18 @@ class Stream:
         self.names += names
         return first
 
+    def name(self, id: object) -> str:  # noqa: A002
+        """The name of a series, which there may be only one of."""
+        name = name_of(id)
+        if self.forecaster.columns_.id is None and name != "0":
+            raise ValueError(
+                f"`id` must be None: the model was fitted without ids, to a single series; got {id!r:.50}."
+            )
+        return name
+
     def known(self, id: object) -> str:  # noqa: A002
         """The name of a series that must be there."""
-        name = name_of(id)
+        name = self.name(id)
         if name not in self.rows_of:
             raise ValueError(f"`id` must be a series of this stream, got {name!r}; {did_you_mean(name, self.names)}")
         return name
@@ -189,10 +198,12 @@ class Stream:
         last, found = clock.stamps(np.array([float(kept.last), moment]))
         return ValueError(f"`time` must not lie before the last reading of {name!r}, {last}, got {found}. {hint}")
 
-    def _batch(self, moment: float, values: Mapping[str, Any] | None = None) -> Batch:
+    def _batch(self, moment: float, values: Any = None) -> Batch:
         """One reading, or one question, in the model's units."""
         width, scaler = len(self._place), self.forecaster.scaler_
         row, mask = [0.0] * width, [False] * width
+        if values is not None and not isinstance(values, Mapping):
+            raise ValueError(f"`values` must be a mapping from variables to numbers, got {values!r:.50}.")
         for name, value in (values or {}).items():
             place = self._place.get(name)
             if place is None:
@@ -201,8 +212,14 @@ class Stream:
             number = isinstance(value, Real) and not isinstance(value, bool)
             if value is None or (number and value != value):
                 continue
-            if not number or not abs(value - scaler.shift[place]) < LARGEST * scaler.scale[place]:
-                raise ValueError(f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r}.")
+            try:
+                fine = number and sensible(value, scaler.shift[place], scaler.scale[place])
+            except OverflowError:  # a whole number of hundreds of digits
+                fine = False
+            if not fine:
+                raise ValueError(
+                    f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r:.50}."
+                )
             row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
         return Batch(
             times=torch.tensor([[moment]], dtype=torch.float64),
@@ -211,8 +228,3 @@ class Stream:
             ids=("",),
             **self._rest,
         )
-
-
-def name_of(id: object) -> str:  # noqa: A002
-    """Series are named by text, as in a table; where there was no column of ids there is a single one."""
-    return "0" if id is None else str(id)

@@ -11,13 +11,13 @@ from jaxtyping import Float
 
 from cru.data import SeriesSet
 from cru.forecaster.clock import Clock
-from cru.forecaster.frames import Columns
+from cru.forecaster.frames import Columns, ids_of, name_of
 
 MOST = 100_000  # steps of a forecast
 
 
 def ahead(series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float) -> list[Float[np.ndarray, " _"]]:
-    """Times after the last time point of each series, up to ``horizon`` later."""
+    """Times after the last reading of each series, up to ``horizon`` later."""
     length = clock.duration(horizon, "horizon")
     step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
     count = int(np.floor(length / step * (1 + 1e-9)))
@@ -26,7 +26,15 @@ def ahead(series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: flo
             f"`horizon` must be 1 to {MOST} steps of `every` long, got {horizon!r}, which is {length / step:.3g}."
         )
     steps = step * np.arange(1, count + 1)
-    return [series.times[stop - 1] + steps for stop in series.offsets[1:]]
+    return [last + steps for last in last_readings(series)]
+
+
+def last_readings(series: SeriesSet) -> Float[np.ndarray, " series"]:
+    """The time of each series' last row with a value in it, or of its last row where none has one."""
+    rows, ends = np.arange(len(series.times)), series.offsets[1:] - 1
+    seen = np.maximum.accumulate(np.where(series.mask.any(1), rows, -1))[ends]
+    last: np.ndarray = series.times[np.where(seen >= series.offsets[:-1], seen, ends)]
+    return last
 
 
 def asked(
@@ -34,7 +42,7 @@ def asked(
 ) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
     """The times ``at`` for each series, and the series with those added that have no readings."""
     if isinstance(at, Mapping):
-        wanted = {str(name): clock.numbers(times) for name, times in at.items()}
+        wanted = {name_of(name): clock.numbers(times) for name, times in at.items()}
     elif hasattr(at, "columns"):
         wanted = _of_frame(at, clock, columns)
     else:
@@ -59,6 +67,6 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
     times = clock.column(frame[columns.time])
     if columns.id is None:
         return {"0": times}
-    ids = frame[columns.id].cast(pl.String).to_numpy()
+    ids = ids_of(frame[columns.id]).cast(pl.String).to_numpy()
     names, owner = np.unique(ids.astype(str), return_inverse=True)
     return {str(name): times[owner == k] for k, name in enumerate(names)}
