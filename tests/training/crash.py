@@ -15,7 +15,7 @@ import torch
 from cru.training import run
 from tests.training.tiny import tiny_settings, tiny_splits
 
-SETTINGS = tiny_settings(epochs=60, schedule="cosine")
+SETTINGS = tiny_settings(epochs=120, schedule="cosine")
 
 
 def attempt(folder: Path) -> int:
@@ -37,7 +37,7 @@ def main(folder: Path, kills: int) -> None:
     done = 0
     while done < kills:
         child = attempt(folder)
-        time.sleep(moments.uniform(0.02, 0.5))
+        time.sleep(moments.uniform(0.02, 0.3))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
