@@ -1,11 +1,14 @@
 """``cru forecast``: what comes after the last reading of each series."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cru.cli.console import make_console
+
+if TYPE_CHECKING:
+    from cru.forecaster import Forecaster
 
 Model = Annotated[Path, typer.Argument(help="A folder that `cru fit` wrote.")]
 Out = Annotated[Path, typer.Option(help="The .csv or .parquet file for the answers.")]
@@ -26,16 +29,17 @@ def forecast(
 
     check_ending(out)
     forecaster = Forecaster.load(model)
-    plain = forecaster.clock_.kind == "number"
-    steps = {"horizon": as_number(horizon) if plain else horizon, "every": as_number(every) if plain else every}
+    steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
     answers = forecaster.forecast(table, **steps, level=level or [50, 90])
     write_frame(answers, out)
     make_console().print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
 
 
-def as_number(text: str | None) -> float | str | None:
-    """A number, if it is one; the forecaster says what is wrong with anything else."""
+def as_length(text: str | None, forecaster: "Forecaster") -> float | str | None:
+    """A length of time: a number where times are numbers; the forecaster says what is wrong with anything else."""
+    if text is None or forecaster.clock_.kind != "number":
+        return text
     try:
-        return None if text is None else float(text)
+        return float(text)
     except ValueError:
         return text

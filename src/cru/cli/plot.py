@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.forecast import Model, as_number
+from cru.cli.forecast import Model, as_length
 
 
 def plot(
@@ -22,6 +22,5 @@ def plot(
 
     path = out or Path(f"{series or 'series'}.png")
     forecaster = Forecaster.load(model)
-    plain = forecaster.clock_.kind == "number"
-    draw(forecaster, table, path, series=series, horizon=as_number(horizon) if plain else horizon)
+    draw(forecaster, table, path, series=series, horizon=as_length(horizon, forecaster))
     make_console().print(f"Picture: {path}", soft_wrap=True)

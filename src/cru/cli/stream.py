@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cru.cli.forecast import as_length
+
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
 
@@ -35,7 +37,7 @@ def stream(
     from cru.forecaster.answers import check_levels
 
     forecaster = Forecaster.load(model)
-    gap = 0.0 if ahead is None else forecaster.clock_.duration(_number(ahead), "ahead")
+    gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
     live = forecaster.stream(
         late="drop" if drop_late else "refuse", state=state if state is not None and state.exists() else None
@@ -89,11 +91,3 @@ def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -
         later = clock.stamps(np.array([clock.number(time) + gap]))[0]
         time = later if clock.kind == "number" else later.isoformat()
     return {"id": name, "time": time, "predictions": live.predict(name, time, level=levels)}
-
-
-def _number(text: str) -> Any:
-    """A length of time as the user's clock wants it: a number where it is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
