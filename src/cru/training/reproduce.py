@@ -128,14 +128,26 @@ def _last_words(cell: Cell) -> str:
     return lines[-1] if lines else "without a word"
 
 
+def _pace(entries: Iterable[Mapping[str, Any]]) -> float | None:
+    """Seconds here for a second of the paper, where both are known."""
+    pairs = [(e["seconds_per_epoch"], paper_seconds(e["preset"], e["model"])) for e in entries]
+    ratios = [ours / paper for ours, paper in pairs if paper]
+    return statistics.median(ratios) if ratios else None
+
+
 def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds: what the ledger measured for this model on this experiment, else what the paper did, for the epochs
-    that are left."""
+    """Seconds for the epochs that are left: what the ledger measured for this model on this experiment, else the
+    paper's time, divided by how much quicker than the paper the runs in the ledger were: this model's, or any."""
     name, preset = settings.model.name, str(settings.preset)
     if name in NAIVE:
         return 0.0
-    known = [e["seconds_per_epoch"] for e in entries if (e["preset"], e["model"]) == (preset, name)]
-    epoch = statistics.median(known) if known else paper_seconds(preset, name) or 100.0
+    trained = [e for e in entries if e["model"] not in NAIVE]
+    known = [e["seconds_per_epoch"] for e in trained if (e["preset"], e["model"]) == (preset, name)]
+    if known:
+        epoch = statistics.median(known)
+    else:
+        of_this = [e for e in trained if e["model"] == name]
+        epoch = (paper_seconds(preset, name) or 100.0) * (_pace(of_this) or _pace(trained) or 1.0)
     try:
         done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]
     except (OSError, ValueError, KeyError):
