@@ -177,6 +177,21 @@ def test_keys_must_be_filled(as_table):
         from_table(as_table({"id": ["a", None], "t": [0.0, 1.0], "x": [1.0, 2.0]}), id="id", time="t")
 
 
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_times_written_as_text_are_read_in_a_frame_as_in_a_file(frame, tmp_path):
+    for written in (["2024-01-01", "2024-01-03"], ["2024-01-01T06:00Z", "2024-01-03T06:00Z"], ["1.5", "3.5"]):
+        table = frame({"when": written, "x": [1.0, 2.0]})
+        (tmp_path / "same.csv").write_text(
+            "when,x\n" + "".join(f"{t},{x}\n" for t, x in zip(written, (1, 2), strict=True))
+        )
+        unit = "D" if "-" in written[0] else None
+        own, file = (from_table(source, id=None, time="when", unit=unit) for source in (table, tmp_path / "same.csv"))
+        assert own.times.tolist() == file.times.tolist()
+        assert own.times[1] - own.times[0] == 2
+    with pytest.raises(ValueError, match=r"'when' must hold dates of one form"):
+        from_table(frame({"when": ["2024-01-01", "2024-13-01"], "x": [1.0, 2.0]}), id=None, time="when", unit="D")
+
+
 def test_other_mistakes_are_explained(tmp_path):
     frame = pd.DataFrame(WIDE)
     with pytest.raises(ValueError, match=r"`frame` must be a pandas or polars frame .* got list"):
@@ -188,7 +203,7 @@ def test_other_mistakes_are_explained(tmp_path):
     (tmp_path / "broken.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(ValueError, match=r"must be a readable table"):
         from_table(tmp_path / "broken.parquet", id=None, time="t")
-    with pytest.raises(ValueError, match=r"column 'station' must hold numbers or dates, got String"):
+    with pytest.raises(ValueError, match=r"column 'station' must hold numbers or dates like .* got 'b'"):
         from_table(frame, id=None, time="station", values=["tmax"])
     with pytest.raises(ValueError, match=r"at least one row"):
         from_table(frame[:0], id="station", time="day")

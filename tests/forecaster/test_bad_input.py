@@ -148,11 +148,20 @@ def test_mixed_time_zones(table, tmp_path):
     refused(lambda: fit(tmp_path / "mixed.csv"), "'date' must hold numbers or dates")
 
 
+def test_lengths_of_time_of_every_kind_are_understood(repeater):
+    day = datetime.timedelta(days=14)
+    same = ["2 weeks", "2W", "14 days", "14D", "336 hours", day, pd.Timedelta(day), np.timedelta64(14, "D")]
+    said = [repeater.forecast(horizon=length, every="1 day") for length in same]
+    assert all(frame.equals(said[0]) for frame in said)
+
+
 def test_times_of_every_kind_are_understood(repeater, table):
     moment = pd.Timestamp("2024-03-01")
     same = [moment, "2024-03-01", datetime.datetime(2024, 3, 1), datetime.date(2024, 3, 1), np.datetime64("2024-03-01")]
     said = [repeater.predict(table, at=[time]) for time in same]
     assert all(frame.equals(said[0]) for frame in said)
+    text = table.assign(date=table["date"].dt.strftime("%Y-%m-%d"))
+    assert repeater.predict(text, at=["2024-03-01"]).equals(said[0])
     for wrong in (["soon"], [pd.NaT], [None], [np.datetime64("NaT")], [["2024-03-01"]]):
         refused(lambda wrong=wrong: repeater.predict(table, at=wrong), "`at` must be dates like")
     refused(lambda: repeater.predict(table, at=[5]), "`at` must be dates", "got the number 5")

@@ -37,13 +37,29 @@ def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -
     _require(wanted, known.columns)
     if known[time].dtype == nw.Object and len({getattr(entry, "tzinfo", None) is None for entry in known[time]}) == 2:
         raise ValueError(f"column {time!r} must have a time zone in all rows or in none: only some have one.")
-    if known.implementation.is_polars():
-        whole: pl.DataFrame = known.select(known.columns if everything else wanted).to_polars()
-        return whole
+    columns = known.columns if everything else wanted
     try:
-        return pl.DataFrame({name: known[name].to_polars() for name in (known.columns if everything else wanted)})
+        whole = pl.DataFrame({name: known[name].to_polars() for name in columns})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects
         raise ValueError(f"`frame` must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
+    return whole.with_columns(written_times(whole[time]))
+
+
+def written_times(column: pl.Series) -> pl.Series:
+    """A column of times; where it is text, the numbers or dates that are written there."""
+    if column.dtype != pl.String or column.null_count() == len(column):
+        return column
+    _check_dates(column)
+    if len(_no_numbers(column)) == 0:
+        return column.str.strip_chars().cast(pl.Float64)
+    try:
+        if bool(column.str.contains(r"^\d{4}-\d{2}-\d{2}$").all()):
+            return column.str.to_date()
+        return column.str.to_datetime(time_unit="us")
+    except pl.exceptions.PolarsError:
+        raise ValueError(
+            f"column {column.name!r} must hold dates of one form, like 2024-01-31T12:00:00: these differ, or are none."
+        ) from None
 
 
 def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """The user's times, numbers or dates, and the numbers that a model counts in."""
 
 import dataclasses
+import datetime
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ from cru.data.tables import UNITS
 _SPELLED = {
     "d": "D",
     "day": "D",
-    "days": "D",
     "H": "h",
     "hour": "h",
-    "hours": "h",
-    "minutes": "min",
+    "minute": "min",
     "w": "W",
+    "week": "W",
     "S": "s",
+    "second": "s",
 }
 _STEPS = {"D": (1, 7, 14, 28, 91, 365), "h": (1, 2, 3, 6, 12), "min": (1, 2, 5, 10, 15, 30), "s": (1, 2, 5, 10, 15, 30)}
 
@@ -132,7 +133,7 @@ class Clock:
         return moments.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone) if self.zone else moments
 
     def duration(self, length: Any, argument: str = "duration") -> float:
-        """A length of time: a number where times are numbers, else a text like "30D", "6h" or "1.5 min"."""
+        """A length of time: a number where times are numbers, else a text like "6h" or "2 weeks", or a timedelta."""
         number = isinstance(length, int | float | np.integer | np.floating) and not isinstance(length, bool)
         if self.kind == "number":
             if not number:
@@ -147,8 +148,10 @@ class Clock:
         return found
 
     def _parsed(self, length: Any, argument: str) -> float:
+        if isinstance(length, np.timedelta64 | datetime.timedelta):  # pandas' own are such
+            return float(np.timedelta64(length) / np.timedelta64(UNITS[self.unit], "ns"))
         match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", length) if isinstance(length, str) else None
-        unit = _SPELLED.get(match[2], match[2]) if match else None
+        unit = _SPELLED.get(match[2].removesuffix("s"), match[2]) if match else None
         if match is None or unit not in UNITS:
             raise ValueError(
                 f"`{argument}` must be a number with its unit ({', '.join(UNITS)}), such as '30D', because the times "
@@ -182,8 +185,6 @@ def _utc(column: pl.Series) -> pl.Series:
 
 def _moment(time: Any) -> Any:
     """A date of any library, or a text, as a datetime of Python's or a numpy one."""
-    import datetime
-
     if isinstance(time, str):
         return datetime.datetime.fromisoformat(time)
     if isinstance(time, np.datetime64):

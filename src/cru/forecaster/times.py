@@ -10,6 +10,7 @@ import polars as pl
 from jaxtyping import Float
 
 from cru.data import SeriesSet
+from cru.data.reading import written_times
 from cru.forecaster.clock import Clock
 from cru.forecaster.frames import Columns, ids_of, name_of
 
@@ -64,7 +65,7 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
         raise ValueError(
             f"`at` must have the column {missing[0]!r}, as the training table had; it has {frame.columns}."
         )
-    times = clock.column(frame[columns.time])
+    times = clock.column(written_times(frame[columns.time]))
     if columns.id is None:
         return {"0": times}
     ids = ids_of(frame[columns.id]).cast(pl.String).to_numpy()
