@@ -46,5 +46,5 @@ def test_tensorboard_gets_every_curve(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
     run(tiny_settings(epochs=2), tmp_path / "r", splits=tiny_splits(), listener=TensorBoard(tmp_path))
     names = {point[0] for point in curves[:-1]}
-    assert {"loss", "learning_rate", "validation/all/mse", "validation/hidden/crps"} <= names
+    assert {"loss", "gradient", "learning_rate", "validation/all/mse", "validation/hidden/crps"} <= names
     assert curves[-1] == "closed" and {point[2] for point in curves[:-1]} == {1, 2}

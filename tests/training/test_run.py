@@ -44,6 +44,7 @@ def test_training_lowers_the_loss_and_leaves_everything_in_the_folder(model, spl
     assert {"best.safetensors", "last.safetensors", "result.json", "settings.json"} <= {
         p.name for p in (tmp_path / "r").iterdir()
     }
+    assert all(line["gradient"] > 0 for line in lines)
     features = record.pop("features")
     assert features["names"] == ("a", "b") and len(features["all"]["mse"]) == len(features["hidden"]["crps"]) == 2
     assert ledger.read(tmp_path / "ledger.jsonl") == [json.loads(json.dumps(record))]

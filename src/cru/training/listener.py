@@ -129,7 +129,7 @@ class TensorBoard(Listener):
 
     def epoch(self, record: dict[str, Any], *, better: bool) -> None:
         """Loss, rate and every validation score."""
-        curves = {"loss": record["loss"], "learning_rate": record["learning_rate"]}
+        curves = {name: record[name] for name in ("loss", "gradient", "learning_rate")}
         for region, scores in record["validation"].items():
             if isinstance(scores, dict):
                 curves |= {f"validation/{region}/{name}": value for name, value in scores.items()}

@@ -97,7 +97,7 @@ class Loop:
             self._finish(self._epoch(self.progress.epoch))
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
-        start, total, count = time.perf_counter(), 0.0, 0.0
+        start, total, count, steepest = time.perf_counter(), 0.0, 0.0, 0.0
         torch.manual_seed(_draw(self.settings.seed, epoch, self.engine.share[0]))
         self.model.train()
         if self.renew is not None:
@@ -105,9 +105,9 @@ class Loop:
         order = generator((self.settings.seed, epoch, _ORDER)).permutation(len(self.train))
         for number in range(self.batches):
             chosen = order[number * self.options.batch_size :][: self.options.batch_size]
-            loss, points = self._step(chosen, epoch, number)
+            loss, points, norm = self._step(chosen, epoch, number)
             if math.isfinite(loss):
-                total, count = total + loss * points, count + points
+                total, count, steepest = total + loss * points, count + points, max(steepest, norm)
             self.listener.step(number + 1, total / max(count, 1))
         trained = time.perf_counter()
         scores = evaluate(
@@ -124,6 +124,7 @@ class Loop:
         return {
             "epoch": epoch + 1,
             "loss": total / max(count, 1),
+            "gradient": steepest,
             "validation": scores.as_dict(),
             "skipped": self.progress.skipped,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
@@ -131,9 +132,9 @@ class Loop:
             "validation_seconds": round(validation_seconds, 3),
         }
 
-    def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float]:
-        """One step of the optimizer on the series ``chosen`` by all processes together; the loss, and the time points
-        that it is a mean over."""
+    def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float, float]:
+        """One step of the optimizer on the series ``chosen`` by all processes together; the loss, the time points that
+        it is a mean over, and the norm of the gradient before clipping."""
         rank, world = self.engine.share
         steps = self.options.epochs * self.batches
         # With a limit of time, the schedule goes by whatever is further, so that it ends before the time does.
@@ -151,13 +152,13 @@ class Loop:
         if math.isfinite(mean) and math.isfinite(norm):
             self.optimizer.step()
             self.progress.skipped_in_a_row = 0
-            return mean, points
+            return mean, points, norm
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
         if self.progress.skipped_in_a_row >= self.options.max_skipped:
             skipped = self.progress.skipped_in_a_row
             raise give_up(self.model, batch, epoch=epoch + 1, number=number + 1, skipped=skipped)
-        return math.nan, 0.0
+        return math.nan, 0.0, math.nan
 
     def _finish(self, record: dict[str, Any]) -> None:
         """Take the epoch into the progress, keep it on disk, and tell."""
