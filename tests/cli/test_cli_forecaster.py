@@ -82,7 +82,7 @@ def test_a_long_table_with_chosen_values_and_averages(place):
     pd.concat([long, long.head(1)]).to_csv(place / "long.csv", index=False)
     words = ["fit", "long.csv", "--id", "station", "--time", "date", "--variable", "what", "--values", "value"]
     words += ["--model", "mean", "--out", "long"]
-    assert "`duplicates='mean'`" in refused(*words)
+    assert "Give --average to average them." in refused(*words)
     run(*words, "--average", "--no-history")
     assert "`table` must be given" in refused("forecast", "long", "--horizon", "1D", "--out", "x.csv")
 

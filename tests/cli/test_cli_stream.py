@@ -118,9 +118,10 @@ def process(folder, tmp_path):
         running.kill()
 
 
-def test_ctrl_c_keeps_the_state(process, tmp_path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop) -> None:
     time.sleep(1)  # until it waits for more input
-    process.send_signal(signal.SIGINT)
+    process.send_signal(stop)
     assert process.wait(30) == 130
     said = process.stderr.read().decode()
     assert "interrupted; the state is kept in" in said and "Traceback" not in said

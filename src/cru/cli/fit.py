@@ -23,6 +23,7 @@ def fit(
     history: Annotated[bool, typer.Option(help="Keep the readings in the folder, for `cru forecast`.")] = True,
 ) -> None:
     """Learn from a table of irregular readings and write a model folder, for `cru forecast`, `impute` and `plot`."""
+    from cru.data.tables import AVERAGE
     from cru.forecaster import Forecaster
     from cru.forecaster.folder import check_empty
 
@@ -30,7 +31,10 @@ def fit(
     forecaster = Forecaster(model, epochs=epochs, minutes=minutes, seed=seed)
     chosen = [name.strip() for name in values.split(",")] if values else None
     columns = {"id": id_, "time": time, "values": chosen, "variable": variable}
-    forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
+    try:
+        forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ValueError(str(error).replace(AVERAGE, "Give --average to average them.")) from None
     forecaster.save(out, history=history)
     scores = forecaster.scores_
     said = f"R² {scores['r2']:.3f} on {scores['count']:,} withheld values"

@@ -44,6 +44,7 @@ def stream(
     )
     # Polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may never come.
     signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the state is kept when a service is stopped, too
     try:
         for answer in answers(live, sys.stdin.buffer, gap, levels):
             sys.stdout.write(json.dumps(answer) + "\n")

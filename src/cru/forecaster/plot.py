@@ -85,9 +85,10 @@ def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.nda
     if clock.kind == "number":
         panels[-1].set_xlabel(columns.time, fontsize=9)
     else:
-        locator = AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(tz=clock.zone, maxticks=10)  # type: ignore[no-untyped-call]
         panels[-1].xaxis.set_major_locator(locator)
-        panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=clock.zone))  # type: ignore[no-untyped-call]
+        panels[-1].set_xlabel(clock.zone or "", fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
     figure.suptitle(f"{columns.id} {name}" if columns.id else "", x=0.02, ha="left", fontsize=10)
