@@ -12,12 +12,12 @@ FIRST, ALL = "first", "all"
 KALMAN = ("cru", "f-cru", "rkn-dt", "rkn")
 PICTURES = [
     ("gain-noise", "pendulum-regression", KALMAN, FIRST),
-    ("trajectory", "pendulum-interpolation", ("cru", "f-cru", "gru-dt", "rkn-dt"), ALL),
+    ("trajectory", "pendulum-interpolation", ("paired-smoother", "cru", "f-cru", "gru-dt"), FIRST),
     ("gain-sparseness", "ushcn-sparseness", KALMAN, FIRST),
     ("curves", "pendulum-regression", (), ALL),
     ("calibration", "pendulum-regression", (), ALL),
     ("gaps", "pendulum-interpolation", (), ALL),
-    ("series", "ushcn-extrapolation", ("cru", "f-cru", "climatology"), FIRST),
+    ("series", "ushcn-extrapolation", ("paired", "cru", "f-cru", "climatology"), FIRST),
 ]
 
 

@@ -4,7 +4,13 @@ The names below are imported when they are first used, so that ``import cru`` an
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors and type checkers, which cannot see what is imported later
+    from cru import data, evaluation, forecaster, functional, layers, models, training
+    from cru.forecaster import Forecaster
+    from cru.functional import Belief, FilterResult, Gain
+    from cru.layers import CRU, RKN, FastCRU, PairedCRU
 
 __version__ = "0.1.0"
 

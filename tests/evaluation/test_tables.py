@@ -59,6 +59,16 @@ def test_naive_models_are_shown_and_those_that_lose_to_them_said():
     assert "1 shortened or changed runs" in page and "Not run yet on interpolation: mtand, " in page
 
 
+def test_a_model_loses_on_the_same_data_or_not_at_all():
+    """The seed fixes the data: a rule that was run on easier ones proves nothing."""
+    rule = [
+        entry("ushcn-extrapolation", "climatology", seed, mse, region="hidden") for seed, mse in ((0, 0.5), (1, 2.0))
+    ]
+    for seed, loses in ((0, True), (1, False), (2, False)):
+        model = entry("ushcn-extrapolation", "cru", seed, 1.0, region="hidden")
+        assert tables([*rule, model])[0].cells["ushcn-extrapolation"]["cru"].beaten == loses
+
+
 def test_the_last_epoch_on_request():
     assert tables(LEDGER, epoch="last")[1].cells["pendulum-regression"]["cru"].ours.mean == pytest.approx(9000)
 

@@ -19,5 +19,5 @@ def test_never_negative(name: str) -> None:
 
 
 def test_a_misspelt_name_gets_the_closest_match() -> None:
-    with pytest.raises(ValueError, match="Did you mean 'softplus'"):
+    with pytest.raises(ValueError, match="did you mean 'softplus'"):
         positive("softpuls")

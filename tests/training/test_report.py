@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from cru.evaluation import ledger
+from cru.training import settings_for
 from cru.training.report import collect
 
 
@@ -50,7 +51,8 @@ def test_full_runs_are(pendulum_runs, tmp_path):
     for seed, mse in enumerate((0.004, 0.006)):
         entry = ledger.read(pendulum_runs / "ledger.jsonl")[0]
         entry["scores"]["best"]["test"]["all"]["mse"] = mse
-        entries.append(entry | {"changed": [], "seed": seed, "run": f"full-{seed}"})
+        settings = settings_for("pendulum-regression", "f-cru", seed=seed).as_dict()
+        entries.append(entry | {"seed": seed, "run": f"full-{seed}", "settings": settings})
     for entry in entries:
         ledger.append(tmp_path / "ledger.jsonl", entry)
     data = collect([tmp_path])

@@ -13,7 +13,8 @@ from cru.training.reproduce import missing, reproduce
 def done(preset, model, seed, seconds=3.0):
     settings = settings_for(preset, model, seed=seed)
     return {"run": f"{preset}{model}{seed}", "preset": preset, "model": model, "seed": seed, "hash": settings.hash} | {
-        "seconds_per_epoch": seconds
+        "seconds_per_epoch": seconds,
+        "changed": [],
     }
 
 

@@ -7,12 +7,13 @@ import torch
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
 from cru.models import Prediction
-from cru.training import load_model, run
+from cru.training import load_model, run, settings_for
 from cru.training.checkpoint import read_checkpoint
 from cru.training.engine import Engine
 from cru.training.experiment import make_model
 from cru.training.listener import Listener
 from cru.training.loop import Loop
+from cru.training.run import as_of_now
 from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times
 
 
@@ -49,7 +50,7 @@ def test_training_lowers_the_loss_and_leaves_everything_in_the_folder(model, spl
     assert features["names"] == ("a", "b") and len(features["all"]["mse"]) == len(features["hidden"]["crps"]) == 2
     assert ledger.read(tmp_path / "ledger.jsonl") == [json.loads(json.dumps(record))]
     assert record["parameters"] > 0 and record["series"] == {"train": 16, "validation": 4, "test": 4}
-    assert record["changed"] == ["preset"] and record["versions"]["torch"] and record["hash"]
+    assert record["changed"] == ["preset", "splits"] and record["versions"]["torch"] and record["hash"]
     last = lines[-1]["validation"]
     assert record["scores"]["last"]["validation"]["all"] == last["all"]
     assert {"mse", "mae", "nll", "crps", "coverage50", "coverage90"} < last["hidden"].keys()
@@ -64,6 +65,42 @@ def test_the_best_epoch_is_the_one_with_the_best_validation(splits, tmp_path):
     assert record["scores"]["best"]["validation"]["all"]["mse"] == best
     model = load_model(tmp_path / "r")
     assert evaluate(model, splits.test, batch_size=5)["mse"] == record["scores"]["best"]["test"]["all"]["mse"]
+
+
+def change_scores(monkeypatch, change):
+    """Have each validation's scores changed before the loop sees them."""
+    from cru.training import loop
+
+    def changed(*arguments, **options):
+        scores = evaluate(*arguments, **options)
+        change(scores.regions["all"])
+        return scores
+
+    monkeypatch.setattr(loop, "evaluate", changed)
+
+
+def test_what_is_no_score_of_the_task_cannot_choose_the_epoch(splits, tmp_path, monkeypatch):
+    change_scores(monkeypatch, lambda scores: scores.pop("crps"))  # pictures have none
+    with pytest.raises(
+        ValueError, match=r"`training.monitor` must be a score of this task, got 'crps'; there are mse,"
+    ):
+        run(tiny_settings(monitor="crps"), tmp_path, splits=splits)
+
+
+def test_a_validation_that_is_not_a_number_is_never_the_best(splits, tmp_path, monkeypatch):
+    values = iter([float("nan"), 1.0, 2.0])
+    change_scores(monkeypatch, lambda scores: scores.update(mse=next(values)))
+    assert run(tiny_settings(epochs=3), tmp_path, splits=splits)["scores"]["best"]["epoch"] == 2
+
+
+def test_a_run_counts_as_the_preset_s_only_while_the_preset_says_so():
+    entry = {"changed": [], "settings": settings_for("ushcn-interpolation", "cru").as_dict()}
+    assert as_of_now([entry])[0]["changed"] == []
+    assert as_of_now([entry | {"changed": ["splits"]}])[0]["changed"] == ["splits"]  # series of one's own
+    then = settings_for("ushcn-interpolation", "cru", changes=["model.variance_map=square", "training.epochs=20"])
+    now = as_of_now([entry | {"settings": then.as_dict()}])[0]
+    assert now["changed"] == ["model.options.variance_map", "training.epochs"] and now["shortened"]
+    assert as_of_now([entry | {"settings": {"from": "another version"}}])[0]["changed"] == ["settings"]
 
 
 def test_one_seed_fixes_everything(splits, tmp_path):

@@ -95,6 +95,7 @@ def test_changes_are_toml_values_or_bare_words():
         ("model.hidensize=3", "no setting `model.hidensize` for 'cru'; did you mean 'hidden_size'"),
         ("training", "must look like training.epochs=5"),
         ("training=5", "`training` is a section"),
+        ("training.epochs.x=5", "no setting `training.epochs.x`: `epochs` is a value"),
     ],
 )
 def test_wrong_changes_say_what_is_wrong(change, message):
@@ -121,6 +122,12 @@ def test_a_preset_of_one_s_own(tmp_path):
     path.write_text('[data]\ndataset = "ushcn"\ntask = "interpolation"\n[models.cru]\ntraining = { epochs = 7 }\n')
     settings = settings_for(str(path), "cru")
     assert (settings.preset, settings.training.epochs) == ("mine", 7)
+    path.write_text("[trainin]\nepochs = 3\n[models.cru]\n")
+    with pytest.raises(ValueError, match="must not have `trainin`; did you mean 'training'"):
+        settings_for(str(path), "cru")
+    path.write_text("[models.cru]\ntrainig = { epochs = 3 }\n")
+    with pytest.raises(ValueError, match=r"must not have `models\.cru\.trainig`; did you mean 'training'"):
+        settings_for(str(path), "cru")
     path.write_text("[data\n")
     with pytest.raises(ValueError, match="is not valid TOML"):
         settings_for(str(path), "cru")

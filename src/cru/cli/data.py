@@ -6,14 +6,11 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.run import DataDir
 
 app = typer.Typer(help="List, prepare and look at the datasets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A dataset of `cru data list`.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Folder with the raw files. Without it CRU_DATA_DIR, or a download from the source."),
-]
 Seed = Annotated[int, typer.Option(help="Fixes simulation, split and subsampling.", min=0)]
 
 

@@ -44,9 +44,9 @@ def _device() -> str:
 
 def _inductor() -> str:
     """The compiler that torch.compile needs on a CPU."""
-    from cru.native.build import compiler
+    from cru.native.build import found_compiler
 
-    command = compiler()
+    command = found_compiler()
     missing = "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
     return f"C++ compiler {' '.join(command)}" if command else missing
 
@@ -54,10 +54,13 @@ def _inductor() -> str:
 def _native() -> str:
     import torch
 
-    from cru.native.build import library
+    from cru.native.build import compiler, library, switched_off
 
+    if switched_off():
+        return "switched off by CRU_NATIVE=0: the filters run in PyTorch, many times slower"
+    reason = "the compiler failed, see the warning" if compiler() else "install a C++ compiler"
     works = library(torch.float32, 15) is not None
-    return "works" if works else "MISSING: the filters run in PyTorch, many times slower; install a C++ compiler"
+    return "works" if works else f"MISSING: the filters run in PyTorch, many times slower; {reason}"
 
 
 def _data() -> Iterator[tuple[str, str]]:

@@ -4,17 +4,18 @@ from typing import Annotated
 
 import typer
 
+from cru.cli.console import make_console
+
 
 def models(
     name: Annotated[str | None, typer.Argument(help="A model, for its options; all of them without it.")] = None,
 ) -> None:
     """List the models with their parameter counts at the sizes of the paper, or show the options of one."""
-    from rich.console import Console
     from rich.table import Table
 
     from cru.models import MODELS
 
-    console = Console(highlight=False, markup=False)
+    console = make_console()
     if name is not None:
         from dataclasses import fields
 

@@ -1,5 +1,6 @@
 """``cru reproduce``: the paper's whole grid."""
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,7 @@ def reproduce(
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which stops the runs, too
     failed = run_all(cells, hours=hours, jobs=jobs, ledger_path=ledger, data_dir=data_dir, say=say)
     left = len(missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out))
     console.print(f"{left} runs are still missing." if left else "The ledger is complete: see `cru table`.")

@@ -32,7 +32,7 @@ def run(
     ledger: Ledger = DEFAULT_LEDGER,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
 ) -> None:
-    """Train a model on an experiment of the paper and score it on the test set.
+    """Train a model on an experiment and score it on the test set.
 
     Under `torchrun` or `accelerate launch` several processes train together.
     """
@@ -40,7 +40,7 @@ def run(
 
     settings = settings_for(preset, model, seed=seed, changes=change or [])
     folder = out or default_folder(settings)
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _run(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
     except KeyboardInterrupt:
@@ -100,10 +100,6 @@ def _show(record: dict[str, Any], folder: Path) -> None:
 
 def _started(folder: Path) -> bool:
     return (folder / "last.safetensors").exists()
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _leave(engine: Any) -> None:

@@ -27,8 +27,9 @@ def table(
     from cru.evaluation import render
     from cru.evaluation.ledger import read
     from cru.evaluation.tables import others, tables
+    from cru.training.run import as_of_now
 
-    entries = read(ledger)
+    entries = as_of_now(read(ledger))
     chosen = [one for one in tables(entries, epoch=epoch.value) if number in (None, one.number)]
     left_out = sum(bool(entry["changed"]) for entry in entries)
     console = make_console()
@@ -41,7 +42,7 @@ def table(
         console.print(f"Table {one.number}. {one.title}\n", soft_wrap=True)
         for part in render.terminal(one):
             console.print(part, "", sep="\n")
-        for sentence in render.beaten(one):
+        for sentence in [*render.beaten(one), *render.open_cells(one)]:
             console.print(sentence, soft_wrap=True)
     console.print(render.LEGEND, soft_wrap=True)
     if not entries:

@@ -1,6 +1,7 @@
 """Intervals that hold what they say: the quantiles of the standardised errors on series that were not trained on."""
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,7 @@ _TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
 PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 _Z90 = 1.6448536269514722
 # The same for N(0, 1), where there are no errors to go by.
-_NORMAL = np.array([-3.0902, -2.8070, -2.5758, -2.3263, -1.9600])
-_NORMAL_MIDDLE = np.array([-1.6449, -1.2816, -1.0364, -0.8416, -0.6745, -0.5244, -0.3853, -0.2533, -0.1257])
-NORMAL = np.concatenate([_NORMAL, _NORMAL_MIDDLE, [0.0], -_NORMAL_MIDDLE[::-1], -_NORMAL[::-1]])
+NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,6 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
         "options": forecaster.options_,
         "spec": model.spec.as_dict(),
         "names": forecaster.names_,
-        "units": forecaster.clock_.unit,
         "gap": forecaster.gap_,
         "clock": forecaster.clock_.to_dict(),
         "columns": vars(forecaster.columns_),
@@ -166,7 +165,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
 ```python
 from cru import Forecaster
 
-model = Forecaster.load("{"."}")
+model = Forecaster.load(".")
 ```
 
 {readings}

@@ -46,7 +46,7 @@ def divide(series: SeriesSet, seed: int) -> Parts:
     late[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
     if late.any():
         early = series.lengths - late
-        return Parts(_part(series, early * 0, early), _part(series, early, late))
+        return Parts(_part(series, 0 * early, early), _part(series, early, late))
     if len(series) < 2:
         raise ValueError(
             f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "

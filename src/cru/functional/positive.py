@@ -1,13 +1,14 @@
 """Maps from the real line onto positive numbers, each with its inverse, so that a parameter can start at a value."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
+
+from cru.errors import did_you_mean
 
 
 class Positive(NamedTuple):
@@ -60,7 +61,5 @@ _MAPS = {
 def positive(name: str) -> Positive:
     """One of `softplus`, `exp`, `elu+1`, `square`, `relu`."""
     if name not in _MAPS:
-        close = get_close_matches(name, _MAPS, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"Choose one of {', '.join(_MAPS)}."
-        raise ValueError(f"unknown positive map {name!r}. {hint}")
+        raise ValueError(f"a positive map must be a known one, got {name!r}; {did_you_mean(name, _MAPS)}")
     return _MAPS[name]

@@ -1,11 +1,10 @@
 """One table of the models there are, by name."""
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import fields
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from cru.errors import did_you_mean
 from cru.models.base import Model, Spec
 
 
@@ -67,17 +66,12 @@ def create(name: str, spec: Spec, **options: Any) -> Model:
     known = [field.name for field in fields(model.Config)]
     for option in options:
         if option not in known:
-            raise ValueError(f"{name!r} has no option {option!r}; {_hint(option, known)}")
+            raise ValueError(f"{name!r} has no option {option!r}; {did_you_mean(option, known)}")
     return model(spec, model.Config(**options))
 
 
 def entry(name: str) -> Entry:
     """The entry for ``name``; an unknown one gets the closest match."""
     if name not in MODELS:
-        raise ValueError(f"`name` must be a known model, got {name!r}; {_hint(name, MODELS)}")
+        raise ValueError(f"`name` must be a known model, got {name!r}; {did_you_mean(name, MODELS)}")
     return MODELS[name]
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."

@@ -163,7 +163,14 @@ class Loop:
     def _finish(self, record: dict[str, Any]) -> None:
         """Take the epoch into the progress, keep it on disk, and tell."""
         progress, validation = self.progress, record["validation"]
-        score = validation[validation["scored"]].get(self.options.monitor, math.nan)
+        scores = validation[validation["scored"]]
+        if scores and self.options.monitor not in scores:
+            known = ", ".join(name for name in scores if name != "count")
+            raise ValueError(
+                f"`training.monitor` must be a score of this task, got {self.options.monitor!r}; there are {known}."
+            )
+        score = scores.get(self.options.monitor, math.inf)
+        score = math.inf if math.isnan(score) else score
         progress.epoch = record["epoch"]
         better = score < progress.best_score or progress.best_epoch == 0
         if better:

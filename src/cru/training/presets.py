@@ -1,4 +1,4 @@
-"""The experiments of the paper by name: one TOML file each, with the paper's settings for every model."""
+"""The experiments by name: one TOML file each, with settings for every model."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -60,7 +60,17 @@ def read_preset(preset: str) -> dict[str, Any]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{preset} is not valid TOML: {error}.") from None
+    _check_sections(preset, table)
     return {"name": name, "about": "", "models": {}} | table
+
+
+def _check_sections(preset: str, table: Mapping[str, Any]) -> None:
+    places: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {"": (table, ("about", "models", *_SECTIONS))}
+    places |= {f"models.{model}.": (own, _SECTIONS) for model, own in table.get("models", {}).items()}
+    for where, (keys, known) in places.items():
+        for key in keys:
+            if key not in known:
+                raise ValueError(f"{preset} must not have `{where}{key}`; {did_you_mean(key, known)}")
 
 
 def parse_change(change: str) -> tuple[list[str], Any]:
@@ -87,6 +97,8 @@ def _apply(chosen: dict[str, Any], change: str) -> None:
         raise ValueError(f"`{keys[0]}` is a section: write {keys[0]}.NAME=VALUE.")
     table = chosen
     for key in keys[:-1]:
+        if not isinstance(table.get(key, {}), Mapping):
+            raise ValueError(f"there is no setting `{'.'.join(keys)}`: `{key}` is a value, not a section.")
         table[key] = dict(table.get(key, {}))  # the preset's own stays as it is
         table = table[key]
     table[keys[-1]] = value

@@ -13,6 +13,7 @@ from cru.evaluation.figures.style import time_label
 from cru.evaluation.report import describe_run, describe_series, describe_tables, fitting
 from cru.training.folder import RunFolder, Tested, data_key, files_below, find_folders, load_test, on_series
 from cru.training.presets import presets
+from cru.training.run import as_of_now
 from cru.training.settings import differences
 
 SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
@@ -78,7 +79,7 @@ def _entries(paths: Iterable[Path], folders: Iterable[RunFolder]) -> list[dict[s
     for folder in folders:
         if folder.record:
             found.setdefault(folder.record["run"], folder.record)
-    return list(found.values())
+    return as_of_now(found.values())
 
 
 def _unfinished(folder: RunFolder) -> dict[str, Any]:

@@ -22,6 +22,7 @@ _PATIENCE = 60.0  # seconds for a run to stop by itself
 class Cell(NamedTuple):
     """A run that is still to be done, and what it is expected to take."""
 
+    source: str  # the preset's name, or the path of its file
     settings: RunSettings
     folder: Path
     seconds: float
@@ -44,15 +45,15 @@ def missing(
     for model in models:
         entry(model)  # an unknown name is an error
     entries = ledger.read(ledger_path)
-    done = {line["hash"] for line in entries}
+    done = {line["hash"] for line in entries if "splits" not in line["changed"]}
     cells = []
     for preset in presets or paper_presets():
         for model in (name for name in models_of(preset) if name in (models or MODELS)):
             for seed in range(seeds):
                 settings = settings_for(preset, model, seed=seed)
                 if settings.hash not in done:
-                    home = folder / preset / f"{model}-{seed}"
-                    cells.append(Cell(settings, home, _expected(settings, home, entries)))
+                    home = folder / str(settings.preset) / f"{model}-{seed}"
+                    cells.append(Cell(preset, settings, home, _expected(settings, home, entries)))
     return sorted(cells, key=lambda cell: (cell.seconds, cell.settings.seed))
 
 
@@ -97,7 +98,7 @@ def _start(cell: Cell, ledger_path: Path, data_dir: Path | None) -> "subprocess.
         "-m",
         "cru.cli",
         "run",
-        str(run.preset),
+        cell.source,
         "--model",
         run.model.name,
         "--seed",
@@ -130,7 +131,7 @@ def _last_words(cell: Cell) -> str:
 
 def _pace(entries: Iterable[Mapping[str, Any]]) -> float | None:
     """Seconds here for a second of the paper, where both are known."""
-    pairs = [(e["seconds_per_epoch"], paper_seconds(e["preset"], e["model"])) for e in entries]
+    pairs = [(e["seconds_per_epoch"], paper_seconds(str(e["preset"]), e["model"])) for e in entries]
     ratios = [ours / paper for ours, paper in pairs if paper]
     return statistics.median(ratios) if ratios else None
 

@@ -3,8 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, overload
 
@@ -43,7 +43,7 @@ def run(
     >>> settings = settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
     >>> run(settings, "runs/try")["scores"]["best"]["test"]["all"]["mse"]  # doctest: +SKIP
     """
-    out, engine = Path(out), engine or Engine()
+    out, engine, own = Path(out), engine or Engine(), splits is not None
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out) if engine.main else nullcontext():
         checkpoint = check_folder(out, settings, resume=resume)
@@ -55,6 +55,7 @@ def run(
                 with engine.first():
                     splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
             record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
+            record |= _against_preset(settings, own_series=own)
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         if engine.main and ledger_path is not None:
@@ -97,10 +98,7 @@ def load_model(path: Path | str) -> Model:
     path = Path(path)
     tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
     settings = RunSettings.from_dict(header["settings"])
-    spec: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in header["spec"].items()
-    }
-    model = create(settings.model.name, Spec(**spec), **settings.model.options)
+    model = create(settings.model.name, Spec.from_dict(header["spec"]), **settings.model.options)
     model.to(getattr(torch, settings.training.dtype)).load_state_dict(under_prefix("model.", tensors))
     return model.eval()
 
@@ -148,15 +146,12 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         model.load_state_dict(under_prefix("model.", read_checkpoint(loop.best)[0]))
         best, features = scored(progress.best_epoch)
     seconds = sorted(record["seconds"] for record in progress.history)
-    changed = changed_from_preset(settings)
     return {
         "run": f"{settings.hash[:16]}-{os.urandom(4).hex()}",
         "preset": settings.preset,
         "model": settings.model.name,
         "seed": settings.seed,
         "hash": settings.hash,
-        "changed": changed,
-        "shortened": any(key in _SHORTENING for key in changed),
         "scores": {"best": best, "last": last},
         "epochs": progress.epoch,
         "skipped_steps": progress.skipped,
@@ -184,6 +179,23 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
     except (ValueError, OSError):
         return ["preset"]
     return differences(settings, original)
+
+
+def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Entries of a ledger, set against the presets as they are now: one may have changed since a run."""
+    found = []
+    for entry in entries:
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        with suppress(KeyError, ValueError):
+            settings = RunSettings.from_dict(entry["settings"])
+            now = _against_preset(settings, own_series="splits" in entry["changed"])
+        found.append(dict(entry) | now)
+    return found
+
+
+def _against_preset(settings: RunSettings, *, own_series: bool) -> dict[str, Any]:
+    changed = [*changed_from_preset(settings), *(["splits"] if own_series else [])]
+    return {"changed": changed, "shortened": any(key in _SHORTENING for key in changed)}
 
 
 class Batches(Sequence[Batch]):

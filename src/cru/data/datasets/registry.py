@@ -1,6 +1,5 @@
 """One table of the datasets there are."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +8,7 @@ from typing import Any
 
 from cru.data.datasets import pendulum, physionet, ushcn
 from cru.data.splits import Splits
+from cru.errors import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,7 @@ DATASETS = {
 def dataset(name: str) -> Dataset:
     """The entry for ``name``; an unknown one gets the closest match."""
     if name not in DATASETS:
-        close = difflib.get_close_matches(name, DATASETS, n=1, cutoff=0.3)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATASETS)}."
-        raise ValueError(f"`name` must be a known dataset, got {name!r}; {hint}")
+        raise ValueError(f"`name` must be a known dataset, got {name!r}; {did_you_mean(name, DATASETS)}")
     return DATASETS[name]
 
 

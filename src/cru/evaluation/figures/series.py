@@ -35,9 +35,9 @@ def draw_series(
     labelled = output.targets.shape != output.values.shape  # a regression: the readings are something else
     for axis, k in zip(axes, chosen, strict=True):
         mean, std = output.mean[:, k], output.std[:, k]
-        for level, width in BANDS.items():
+        for (level, width), alpha in zip(BANDS.items(), (0.25, 0.45), strict=True):
             low, high = mean - width * std, mean + width * std
-            axis.fill_between(output.times, low, high, color=SKY, alpha=0.35, linewidth=0, label=f"{level:.0%} band")
+            axis.fill_between(output.times, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level:.0%} band")
         axis.plot(output.times, mean, color=BLUE, linewidth=1.3, label="mean")
         known, hidden = output.target_mask[:, k], output.hidden[:, k]
         if labelled:

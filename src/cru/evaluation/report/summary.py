@@ -10,9 +10,8 @@ CURVES = ("mse", "nll", "mae", "crps")
 
 
 def describe_tables(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The paper's tables that any of the runs belongs to, with the score of each seed."""
-    entries = [entry for entry in entries if not entry["changed"]]
-    return [_table(table, entries) for table in tables(entries) if any(_run(table, column) for column in table.columns)]
+    """The paper's tables that any of the runs belongs to."""
+    return [_table(table) for table in tables(entries) if any(_run(table, column) for column in table.columns)]
 
 
 def describe_run(entry: Mapping[str, Any], log: Iterable[Mapping[str, Any]], path: str) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def _run(table: Table, column: str) -> bool:
     return any(cell.ours for cell in table.cells[column].values())
 
 
-def _table(table: Table, entries: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _table(table: Table) -> dict[str, Any]:
     columns = [{"preset": preset, "name": name} for preset, name in table.columns.items() if _run(table, preset)]
     rows: list[dict[str, Any]] = [
         {"model": model, "cells": {c["preset"]: _cell(table.cells[c["preset"]].get(model)) for c in columns}}
