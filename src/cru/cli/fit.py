@@ -9,10 +9,12 @@ from cru.cli.console import make_console
 
 
 def fit(
-    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with one row for each reading.")],
+    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row for each reading.")],
     time: Annotated[str, typer.Option(help="The column of times: numbers, or dates like 2024-01-31T12:00.")],
     out: Annotated[Path, typer.Option(help="The folder of the model.")],
-    id_: Annotated[str | None, typer.Option("--id", help="The column that names the series; without it, one.")] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="The column of series' names; without it, one series.")
+    ] = None,
     values: Annotated[str | None, typer.Option(help="Columns of readings, with commas; all others by default.")] = None,
     variable: Annotated[str | None, typer.Option(help="In a long table, the column that says what was read.")] = None,
     average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,

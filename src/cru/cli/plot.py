@@ -13,7 +13,9 @@ def plot(
     model: Model,
     table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
     series: Annotated[str | None, typer.Option(help="The id of the series; the first of the table without it.")] = None,
-    horizon: Annotated[str | None, typer.Option(help="How far after the last reading; a tenth of the span.")] = None,
+    horizon: Annotated[
+        str | None, typer.Option(help="So far after the last reading; else a tenth of the span.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The .png file; SERIES.png by default.")] = None,
 ) -> None:
     """Draw the readings of a series, the mean, the 50 and 90 % bands, and its gaps."""

@@ -28,7 +28,7 @@ class Forecaster(Estimator):
     Args:
         model: any of `cru.models.MODELS`.
         options: of the model, see `cru models NAME`; its `hidden_size` follows from the number of variables.
-        epochs: at most so many passes over the table.
+        epochs: at most so many, each of 320 to 1 000 windows of the table, whatever its size.
         minutes: stop after the epoch in which this time is over; None for no limit.
         patience: stop after so many epochs without a better score on the validation series.
         batch_size: series in one step of the optimizer.

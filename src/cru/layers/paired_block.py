@@ -101,7 +101,7 @@ class PairedBlock(nn.Module):
 class FeatureBank(nn.Module):
     """``copies`` pairs for every feature, which see that feature alone and only where it is observed.
 
-    A missing feature so has no say at all. What is read beside it moves the reading (by nothing at the start) and says
+    So a missing feature has no say at all. What is read beside it moves the reading (by nothing at the start) and says
     how far it can be trusted.
 
     >>> bank = FeatureBank(3, 2)

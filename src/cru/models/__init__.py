@@ -1,4 +1,4 @@
-"""Models: encoder, layer, decoder; the eleven systems of the paper and the naive ones, by name."""
+"""Models: encoder, layer, decoder; the eleven systems of the paper, four of our own and the naive ones, by name."""
 
 from cru.models.base import Batch, Model, Prediction, Spec, spec_of
 from cru.models.output import Output

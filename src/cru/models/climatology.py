@@ -35,7 +35,7 @@ class ClimatologyConfig(NaiveConfig):
 class Climatology(Echo):
     """season(t mod period) + mean of (value - season) over the series so far.
 
-    Without a period given, the one is taken whose sine and cosine explain most of the training set. At least two of it
+    Where no period is given it is the one whose sine and cosine explain most of the training set. At least two of it
     fit into the times, and at most half as many as there are distinct times, or 2048: faster ones cannot be told from
     slower ones.
     """

@@ -15,7 +15,8 @@ from cru.models.statistics import feature_moments
 
 @dataclass(frozen=True, kw_only=True)
 class GRUDConfig(BaselineConfig):
-    """A state of M, with gates of 100 hidden units. The paper trained it at 0.01, times 0.999 an epoch."""
+    """A state of M, with gates of 100 hidden units. The paper trained it at 0.01 with a decay of
+    0.999, which the presets take for each step, down to a tenth."""
 
     units: int = 100
 

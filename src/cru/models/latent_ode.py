@@ -16,7 +16,8 @@ from cru.models.variational import Code, VariationalConfig, VariationalModel
 
 @dataclass(frozen=True, kw_only=True)
 class LatentODEConfig(SolverConfig, VariationalConfig):
-    """Sizes of appendix D. The paper trained it at 0.01, times 0.999 an epoch."""
+    """Sizes of appendix D. The paper trained it at 0.01 with a decay of 0.999, which the presets take for each
+    step, down to a tenth."""
 
     recognition_size: int = 40  # state of the recognition network
     units: int = 50  # of both ODE functions, the gates, and the networks around the code

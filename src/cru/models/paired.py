@@ -114,7 +114,7 @@ class PairedModel(Model):
         near 0 there would outweigh all else.
 
         Each term is weighted with its own variance to the power of ``beta``, through which no gradient flows (Seitzer
-        et al. 2022): what is uncertain so keeps a say in the training of the mean.
+        et al. 2022): so what is uncertain keeps a say in the training of the mean.
         """
         if self.spec.likelihood == "bernoulli":
             return super().loss(batch, progress=progress)

@@ -68,7 +68,7 @@ class VariationalModel(Model):
         raise TypeError("VariationalModel is a base class: use cru.models.create")
 
     def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
-        """Decode the mean of the code. On request also ``code`` and, of as many draws, the means as ``samples``."""
+        """Decode the mean of the code. On request also ``code``, and as ``samples`` the means of draws of it."""
         code = self.encode(batch)
         prediction = self.decode(code.mean, batch)
         if not intermediates:
