@@ -12,7 +12,7 @@ from cru.training.checkpoint import read_checkpoint
 from cru.training.engine import Engine
 from cru.training.experiment import make_model
 from cru.training.listener import Listener
-from cru.training.loop import Loop
+from cru.training.loop import Loop, clip_gradient
 from cru.training.run import as_of_now
 from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times
 
@@ -101,6 +101,17 @@ def test_a_run_counts_as_the_preset_s_only_while_the_preset_says_so():
     now = as_of_now([entry | {"settings": then.as_dict()}])[0]
     assert now["changed"] == ["model.options.variance_map", "training.epochs"] and now["shortened"]
     assert as_of_now([entry | {"settings": {"from": "another version"}}])[0]["changed"] == ["settings"]
+
+
+def test_a_gradient_whose_square_overflows_is_clipped_like_any_other():
+    model = torch.nn.Linear(3, 1)
+    model.weight.grad, model.bias.grad = torch.tensor([[3e25, 0.0, 0.0]]), torch.tensor([-4e25])
+    assert clip_gradient(model, 10.0) == pytest.approx(5e25)
+    assert model.weight.grad.tolist() == [[pytest.approx(6.0), 0.0, 0.0]] and model.bias.grad.item() == pytest.approx(
+        -8
+    )
+    assert clip_gradient(model, 20.0) == pytest.approx(10.0)  # and stays as it is below the limit
+    assert model.bias.grad.item() == pytest.approx(-8)
 
 
 def test_one_seed_fixes_everything(splits, tmp_path):

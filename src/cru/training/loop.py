@@ -148,7 +148,7 @@ class Loop:
         loss = self.model.loss(batch, progress=min(1.0, step / steps))
         self.engine.backward(loss)
         mean, points = self.engine.average(self.model, loss, points)
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip or math.inf))
+        norm = clip_gradient(self.model, self.options.clip or math.inf)
         if math.isfinite(mean) and math.isfinite(norm):
             self.optimizer.step()
             self.progress.skipped_in_a_row = 0
@@ -216,6 +216,20 @@ def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.O
     kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a rule has nothing to train
     return kinds[options.optimizer](trained, lr=options.learning_rate, weight_decay=options.weight_decay)
+
+
+def clip_gradient(model: nn.Module, limit: float) -> float:
+    """Shorten the gradient to ``limit`` and return its norm as it was.
+
+    The norm is taken in double precision: in single one of 1e20 overflows, and the very steps that clipping is there
+    for would be lost.
+    """
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
+    norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+    if limit < norm < math.inf:
+        torch._foreach_mul_(gradients, limit / norm)
+    return norm
 
 
 def _draw(seed: int, epoch: int, rank: int) -> int:
