@@ -222,7 +222,7 @@ def test_several_in_a_row_stop_the_run_with_its_whereabouts(splits, tmp_path):
         loop.run()
     message = str(error.value)
     assert "not finite in 3 steps in a row" in message and "epoch 2, batch 4" in message
-    assert "series s" in message and "the gradient of encoder" in message
+    assert "series s" in message and "the gradient of output" in message
     assert read_checkpoint(tmp_path / "last.safetensors")[1]["progress"]["epoch"] == 1
 
 
