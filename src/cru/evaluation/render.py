@@ -18,7 +18,8 @@ LEGEND = (
 
 SOURCES = (
     "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ. "
-    "The pendulum is simulated anew for each seed. Seconds are those of a training pass, on the machine of the ledger."
+    "The pendulum is simulated anew for each seed. Seconds are those of a training pass, on the machine of the ledger. "
+    "[reproduction.md](reproduction.md) says where a result differs from the paper, and why."
 )
 _SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
 
