@@ -26,16 +26,16 @@ def table(
     """Show the paper's Tables 1, 2 and 3 with its numbers and ours side by side."""
     from cru.evaluation import render
     from cru.evaluation.ledger import read
-    from cru.evaluation.tables import others, tables
+    from cru.evaluation.tables import count_left_out, others, tables
     from cru.training.run import as_of_now
 
     entries = as_of_now(read(ledger))
     chosen = [one for one in tables(entries, epoch=epoch.value) if number in (None, one.number)]
-    left_out = sum(bool(entry["changed"]) for entry in entries)
+    left_out, more = count_left_out(entries), others(entries) if number is None else []
     console = make_console()
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(render.markdown(chosen, left_out, others(entries)), encoding="utf-8")
+        out.write_text(render.markdown(chosen, left_out, more), encoding="utf-8")
         console.print(f"Written to {out}.", soft_wrap=True)
         return
     for one in chosen:
@@ -44,6 +44,8 @@ def table(
             console.print(part, "", sep="\n")
         for sentence in [*render.beaten(one), *render.open_cells(one)]:
             console.print(sentence, soft_wrap=True)
+    if more:
+        console.print("\nExperiments of ours\n", render.grid(render.other_rows(more)), "", sep="\n")
     console.print(render.LEGEND, soft_wrap=True)
     if not entries:
         console.print(f"There is no run in {ledger} yet: `cru reproduce` makes them.", soft_wrap=True)

@@ -43,27 +43,32 @@ def rows(table: Table) -> list[list[str]]:
 
 def terminal(table: Table) -> "Iterator[RichTable]":
     """For the screen: a wide table in parts."""
-    from rich.table import Table as RichTable
-
     names = list(table.columns)
     for start in range(0, len(names), _SIDE_BY_SIDE):
         part = table._replace(columns={name: table.columns[name] for name in names[start : start + _SIDE_BY_SIDE]})
-        shown = RichTable(box=None, pad_edge=False)
-        for number, heading in enumerate(headings(part)):
-            shown.add_column(heading.replace(": ", "\n"), justify="left" if number == 0 else "right")
-        for row in rows(part):
-            shown.add_row(*row)
-        yield shown
+        yield grid([[heading.replace(": ", "\n") for heading in headings(part)], *rows(part)])
+
+
+def grid(lines: list[list[str]]) -> "RichTable":
+    """A heading and rows, numbers to the right, for the screen."""
+    from rich.table import Table as RichTable
+
+    shown = RichTable(box=None, pad_edge=False)
+    for number, heading in enumerate(lines[0]):
+        shown.add_column(heading, justify="left" if number == 0 else "right")
+    for row in lines[1:]:
+        shown.add_row(*row)
+    return shown
 
 
 def markdown(tables: list[Table], left_out: int, others: list[Other] | None = None) -> str:
     """For docs/results.md."""
     parts = ["# Results: the paper beside ours", LEGEND]
     for table in tables:
-        parts += [f"## Table {table.number}. {table.title}", _grid([headings(table), *rows(table)])]
+        parts += [f"## Table {table.number}. {table.title}", _markdown_grid([headings(table), *rows(table)])]
         parts += [*beaten(table), *open_cells(table)]
     if others:
-        parts += ["## Experiments of ours", _grid(other_rows(others))]
+        parts += ["## Experiments of ours", _markdown_grid(other_rows(others))]
     parts.append(SOURCES)
     if left_out:
         parts.append(f"{left_out} shortened or changed runs in the ledger are not shown.")
@@ -107,7 +112,7 @@ def beaten(table: Table) -> list[str]:
     return sentences
 
 
-def _grid(lines: list[list[str]]) -> str:
+def _markdown_grid(lines: list[list[str]]) -> str:
     heading, *below = lines
     return "\n".join("| " + " | ".join(line) + " |" for line in (heading, ["---"] * len(heading), *below))
 

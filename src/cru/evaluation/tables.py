@@ -108,11 +108,20 @@ def others(entries: Iterable[Mapping[str, Any]]) -> list[Other]:
     """Every full run outside the paper's experiments, with the settings in which it differs from its preset."""
     runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for entry in entries:
-        if entry["preset"] not in paper_presets() and not entry["shortened"]:
+        if _is_other(entry):
             settings = ", ".join(f"{name} = {_setting(entry, name)}" for name in entry["changed"])
             title = f"{entry['preset']}, {settings}" if settings else str(entry["preset"])
             runs.setdefault((title, entry["model"]), {})[entry["seed"]] = entry
     return [_other(title, model, list(chosen.values())) for (title, model), chosen in sorted(runs.items())]
+
+
+def _is_other(entry: Mapping[str, Any]) -> bool:
+    return entry["preset"] not in paper_presets() and not entry["shortened"]
+
+
+def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
+    """Runs that stand neither in the paper's tables nor among the others."""
+    return sum(bool(entry["changed"]) and not _is_other(entry) for entry in entries)
 
 
 def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]]) -> Other:
@@ -131,7 +140,7 @@ def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]]) -> Othe
 def _setting(entry: Mapping[str, Any], name: str) -> Any:
     found: Any = entry["settings"]
     for key in name.split("."):
-        found = found.get(key, "?") if isinstance(found, Mapping) else "?"
+        found = found.get(key, "default") if isinstance(found, Mapping) else "default"
     return found
 
 
