@@ -185,9 +185,11 @@ def test_times_written_as_text_are_read_in_a_frame_as_in_a_file(frame, tmp_path)
             "when,x\n" + "".join(f"{t},{x}\n" for t, x in zip(written, (1, 2), strict=True))
         )
         unit = "D" if "-" in written[0] else None
-        own, file = (from_table(source, id=None, time="when", unit=unit) for source in (table, tmp_path / "same.csv"))
-        assert own.times.tolist() == file.times.tolist()
-        assert own.times[1] - own.times[0] == 2
+        pl.DataFrame({"when": written, "x": [1.0, 2.0]}).write_parquet(tmp_path / "same.parquet")
+        labels = pl.DataFrame({"when": pl.Series(written, dtype=pl.Categorical), "x": [1.0, 2.0]})
+        for source in (table, tmp_path / "same.csv", tmp_path / "same.parquet", labels):
+            times = from_table(source, id=None, time="when", unit=unit).times
+            assert times[1] - times[0] == 2
     with pytest.raises(ValueError, match=r"'when' must hold dates of one form"):
         from_table(frame({"when": ["2024-01-01", "2024-13-01"], "x": [1.0, 2.0]}), id=None, time="when", unit="D")
 

@@ -145,7 +145,7 @@ def test_mixed_time_zones(table, tmp_path):
     refused(lambda: fit(zoned("UTC", None)), "'date' must have a time zone in all rows or in none")
     lines = [f"{k % 3},2024-01-{1 + k // 3:02d}T00:00{'+01:00' if k % 2 else ''},{k}" for k in range(60)]
     (tmp_path / "mixed.csv").write_text("station,date,x\n" + "\n".join(lines))
-    refused(lambda: fit(tmp_path / "mixed.csv"), "'date' must hold numbers or dates")
+    refused(lambda: fit(tmp_path / "mixed.csv"), "'date' must hold dates of one form")
 
 
 def test_lengths_of_time_of_every_kind_are_understood(repeater):
@@ -153,6 +153,9 @@ def test_lengths_of_time_of_every_kind_are_understood(repeater):
     same = ["2 weeks", "2W", "14 days", "14D", "336 hours", day, pd.Timedelta(day), np.timedelta64(14, "D")]
     said = [repeater.forecast(horizon=length, every="1 day") for length in same]
     assert all(frame.equals(said[0]) for frame in said)
+    refused(lambda: repeater.forecast(horizon=np.timedelta64(1, "M")), "`horizon` must be a number with its unit")
+    long = repeater.forecast(horizon=datetime.timedelta(days=120_000), every="30000D")
+    assert long.groupby("station").size().max() == 4 * long["variable"].nunique()
 
 
 def test_times_of_every_kind_are_understood(repeater, table):

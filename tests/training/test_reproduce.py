@@ -49,6 +49,15 @@ def test_what_was_not_measured_is_expected_from_the_paper_at_the_pace_of_the_led
     assert seconds() == pytest.approx(100 * paper["ushcn-interpolation"] / 9)  # of this one
 
 
+def test_a_folder_from_before_the_preset_was_changed_is_left_alone(tmp_path):
+    home = tmp_path / "pendulum-regression" / "gru-0"
+    home.mkdir(parents=True)
+    then = settings_for("pendulum-regression", "gru", changes=["training.learning_rate=0.5"])
+    (home / "result.json").write_text(json.dumps({"settings": then.as_dict()}))
+    (cell,) = missing(["pendulum-regression"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
+    assert cell.folder.parent == home.parent and cell.folder.name == f"gru-0-{cell.settings.hash[:8]}"
+
+
 def test_a_shortened_run_does_not_count_as_done(tmp_path):
     book = tmp_path / "ledger.jsonl"
     short = settings_for("pendulum-regression", "gru", changes=["training.epochs=2"])

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -79,12 +80,13 @@ def change_scores(monkeypatch, change):
     monkeypatch.setattr(loop, "evaluate", changed)
 
 
-def test_what_is_no_score_of_the_task_cannot_choose_the_epoch(splits, tmp_path, monkeypatch):
-    change_scores(monkeypatch, lambda scores: scores.pop("crps"))  # pictures have none
+def test_what_is_no_score_of_the_task_cannot_choose_the_epoch(splits, tmp_path):
+    task = splits.validation.task._replace(likelihood="bernoulli")
+    pictures = splits._replace(validation=dataclasses.replace(splits.validation, task=task))
     with pytest.raises(
         ValueError, match=r"`training.monitor` must be a score of this task, got 'crps'; there are mse,"
     ):
-        run(tiny_settings(monitor="crps"), tmp_path, splits=splits)
+        run(tiny_settings(monitor="crps"), tmp_path, splits=pictures)
 
 
 def test_a_validation_that_is_not_a_number_is_never_the_best(splits, tmp_path, monkeypatch):
@@ -226,14 +228,17 @@ def test_several_in_a_row_stop_the_run_with_its_whereabouts(splits, tmp_path):
     assert read_checkpoint(tmp_path / "last.safetensors")[1]["progress"]["epoch"] == 1
 
 
-def test_a_gradient_that_overflows_is_skipped_too(splits, tmp_path):
+@pytest.mark.parametrize("worse", [lambda p: (0 * p).sqrt(), lambda p: 1e25 * (p - p.detach())], ids=["nan", "huge"])
+def test_a_gradient_that_adam_cannot_square_is_skipped_too(worse, splits, tmp_path):
+    """The loss is finite; an infinity among Adam's squares would never leave it again."""
     loop = loop_with(lambda call: False, splits, tmp_path, max_skipped=2)
-    original = loop.model.loss
-    loop.model.loss = lambda batch, *, progress=1.0: (original(batch, progress=progress) * 1e38) * 1e-30
+    original, weights = loop.model.loss, next(loop.model.parameters())
+    loop.model.loss = lambda batch, *, progress=1.0: original(batch, progress=progress) + worse(weights).sum()
     before = {name: p.detach().clone() for name, p in loop.model.named_parameters()}
     with pytest.raises(RunError, match="2 steps in a row"):
         loop.run()
     assert all(torch.equal(p, before[name]) for name, p in loop.model.named_parameters())
+    assert not loop.optimizer.state
 
 
 def test_a_prediction_is_what_the_scores_are_of(splits):

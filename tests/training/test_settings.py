@@ -128,6 +128,14 @@ def test_a_preset_of_one_s_own(tmp_path):
     path.write_text("[models.cru]\ntrainig = { epochs = 3 }\n")
     with pytest.raises(ValueError, match=r"must not have `models\.cru\.trainig`; did you mean 'training'"):
         settings_for(str(path), "cru")
+    for wrong, where in (
+        ('models = "cru"', "models"),
+        ("[models]\ncru = 5", "models.cru"),
+        ("training = 5", "training"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=f"`{where}` must be a section"):
+            settings_for(str(path), "cru")
     path.write_text("[data\n")
     with pytest.raises(ValueError, match="is not valid TOML"):
         settings_for(str(path), "cru")

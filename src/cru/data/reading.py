@@ -16,8 +16,10 @@ def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], eve
     In a CSV file the columns ``text`` are taken as they are written, so that 007 and 7 differ and NA is a name.
     """
     if isinstance(frame, (str, Path)):
-        return _read_file(Path(frame), wanted, time=time, text=text, everything=everything)
-    return _read_frame(frame, wanted, time=time, everything=everything)
+        table = _read_file(Path(frame), wanted, time=time, text=text, everything=everything)
+    else:
+        table = _read_frame(frame, wanted, time=time, everything=everything)
+    return table.with_columns(written_times(table[time]))
 
 
 def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -> pl.DataFrame:
@@ -39,14 +41,15 @@ def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -
         raise ValueError(f"column {time!r} must have a time zone in all rows or in none: only some have one.")
     columns = known.columns if everything else wanted
     try:
-        whole = pl.DataFrame({name: known[name].to_polars() for name in columns})
+        return pl.DataFrame({name: known[name].to_polars() for name in columns})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects
         raise ValueError(f"`frame` must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
-    return whole.with_columns(written_times(whole[time]))
 
 
 def written_times(column: pl.Series) -> pl.Series:
     """A column of times; where it is text, the numbers or dates that are written there."""
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
     if column.dtype != pl.String or column.null_count() == len(column):
         return column
     _check_dates(column)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds. Only full runs with the settings of the presets are shown: the paper's, and our own for models that it "
-    "does not have."
+    "(n) seeds. The paper's tables hold only full runs with the settings of the presets: the paper's, and our own for "
+    "models that it does not have; among our own experiments a changed setting is named."
 )
 
 
@@ -108,7 +108,7 @@ def beaten(table: Table) -> list[str]:
     for preset, name in table.columns.items():
         losers = [model for model, cell in table.cells[preset].items() if cell.beaten]
         if losers:
-            sentences.append(f"On {name} these lose to the best naive model: {', '.join(losers)}.")
+            sentences.append(f"On {name} these lose to a naive model on the seeds that both have: {', '.join(losers)}.")
     return sentences
 
 

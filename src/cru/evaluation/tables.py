@@ -109,14 +109,15 @@ def others(entries: Iterable[Mapping[str, Any]]) -> list[Other]:
     runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for entry in entries:
         if _is_other(entry):
-            settings = ", ".join(f"{name} = {_setting(entry, name)}" for name in entry["changed"])
+            settings = ", ".join(_setting(entry, name) for name in entry["changed"] if name != "preset")
             title = f"{entry['preset']}, {settings}" if settings else str(entry["preset"])
             runs.setdefault((title, entry["model"]), {})[entry["seed"]] = entry
     return [_other(title, model, list(chosen.values())) for (title, model), chosen in sorted(runs.items())]
 
 
 def _is_other(entry: Mapping[str, Any]) -> bool:
-    return entry["preset"] not in paper_presets() and not entry["shortened"]
+    readable = "settings" not in entry["changed"]
+    return readable and not entry["shortened"] and entry["preset"] not in paper_presets()
 
 
 def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
@@ -137,11 +138,13 @@ def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]]) -> Othe
     return Other(title, model, len(tests), mse, mean("hidden", "mse"), nll, mean(scored, "coverage90"))
 
 
-def _setting(entry: Mapping[str, Any], name: str) -> Any:
+def _setting(entry: Mapping[str, Any], name: str) -> str:
+    if name == "splits":
+        return "series of its own"
     found: Any = entry["settings"]
     for key in name.split("."):
         found = found.get(key, "default") if isinstance(found, Mapping) else "default"
-    return found
+    return f"{name} = {found}"
 
 
 def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch: str) -> Table:

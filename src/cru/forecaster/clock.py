@@ -17,6 +17,7 @@ _SPELLED = {
     "day": "D",
     "H": "h",
     "hour": "h",
+    "min": "min",
     "minute": "min",
     "w": "W",
     "week": "W",
@@ -148,8 +149,11 @@ class Clock:
         return found
 
     def _parsed(self, length: Any, argument: str) -> float:
-        if isinstance(length, np.timedelta64 | datetime.timedelta):  # pandas' own are such
-            return float(np.timedelta64(length) / np.timedelta64(UNITS[self.unit], "ns"))
+        tick = UNITS[self.unit] // 1000  # not in nanoseconds, of which 64 bits end after 292 years
+        if isinstance(length, datetime.timedelta):  # pandas' own are such
+            return length / datetime.timedelta(microseconds=tick)
+        if isinstance(length, np.timedelta64) and np.datetime_data(length)[0] not in ("Y", "M", "generic"):
+            return float(length.astype("timedelta64[us]") / np.timedelta64(tick, "us"))
         match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", length) if isinstance(length, str) else None
         unit = _SPELLED.get(match[2].removesuffix("s"), match[2]) if match else None
         if match is None or unit not in UNITS:

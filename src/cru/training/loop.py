@@ -16,6 +16,7 @@ from cru.data import SeriesSet
 from cru.data.random import generator
 from cru.errors import RunError
 from cru.evaluation import evaluate
+from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
 from cru.training.checkpoint import pack_optimizer, under_prefix, unpack_optimizer, with_prefix, write_checkpoint
 from cru.training.engine import Engine
@@ -74,6 +75,12 @@ class Loop:
         renew: Callable[[int], SeriesSet] | None = None,
     ) -> None:
         self.settings, self.options, self.engine, self.folder = settings, settings.training, engine, folder
+        known = BERNOULLI if validation.task and validation.task.likelihood == "bernoulli" else GAUSSIAN
+        if self.options.monitor not in known:
+            raise ValueError(
+                f"`training.monitor` must be a score of this task, got {self.options.monitor!r}; "
+                f"there are {', '.join(known)}."
+            )
         self.model = model.to(engine.device)
         self.train, self.validation, self.renew = train, validation, renew
         self.listener = listener or Listener()
@@ -149,7 +156,8 @@ class Loop:
         self.engine.backward(loss)
         mean, points = self.engine.average(self.model, loss, points)
         norm = clip_gradient(self.model, self.options.clip or math.inf)
-        if math.isfinite(mean) and math.isfinite(norm):
+        taken = min(norm, self.options.clip or math.inf)  # Adam squares it, and never forgets an infinity
+        if math.isfinite(mean) and math.isfinite(norm) and taken < torch.finfo(self.model.dtype).max ** 0.5:
             self.optimizer.step()
             self.progress.skipped_in_a_row = 0
             return mean, points, norm
@@ -163,13 +171,7 @@ class Loop:
     def _finish(self, record: dict[str, Any]) -> None:
         """Take the epoch into the progress, keep it on disk, and tell."""
         progress, validation = self.progress, record["validation"]
-        scores = validation[validation["scored"]]
-        if scores and self.options.monitor not in scores:
-            known = ", ".join(name for name in scores if name != "count")
-            raise ValueError(
-                f"`training.monitor` must be a score of this task, got {self.options.monitor!r}; there are {known}."
-            )
-        score = scores.get(self.options.monitor, math.inf)
+        score = validation[validation["scored"]].get(self.options.monitor, math.inf)
         score = math.inf if math.isnan(score) else score
         progress.epoch = record["epoch"]
         better = score < progress.best_score or progress.best_epoch == 0

@@ -65,12 +65,20 @@ def read_preset(preset: str) -> dict[str, Any]:
 
 
 def _check_sections(preset: str, table: Mapping[str, Any]) -> None:
-    places: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {"": (table, ("about", "models", *_SECTIONS))}
-    places |= {f"models.{model}.": (own, _SECTIONS) for model, own in table.get("models", {}).items()}
-    for where, (keys, known) in places.items():
-        for key in keys:
-            if key not in known:
-                raise ValueError(f"{preset} must not have `{where}{key}`; {did_you_mean(key, known)}")
+    """Only known sections, and each of them one."""
+    _check_keys(preset, "", table, ("about", "models", *_SECTIONS))
+    for model, own in table.get("models", {}).items():
+        _check_keys(preset, f"models.{model}.", own, _SECTIONS)
+
+
+def _check_keys(preset: str, where: str, table: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{preset}: `{where.rstrip('.')}` must be a section, got {table!r}.")
+    for key, value in table.items():
+        if key not in known:
+            raise ValueError(f"{preset} must not have `{where}{key}`; {did_you_mean(key, known)}")
+        if key != "about" and not isinstance(value, Mapping):
+            raise ValueError(f"{preset}: `{where}{key}` must be a section, got {value!r}.")
 
 
 def parse_change(change: str) -> tuple[list[str], Any]:

@@ -14,6 +14,7 @@ from cru.evaluation.tables import paper_presets, paper_seconds
 from cru.models.registry import MODELS, NAIVE, entry
 from cru.training.checkpoint import read_checkpoint
 from cru.training.presets import models_of, settings_for
+from cru.training.run import check_folder
 from cru.training.settings import RunSettings
 
 _PATIENCE = 60.0  # seconds for a run to stop by itself
@@ -44,17 +45,27 @@ def missing(
     """Every cell of the paper's tables that the ledger does not have, the cheapest first."""
     for model in models:
         entry(model)  # an unknown name is an error
-    entries = ledger.read(ledger_path)
-    done = {line["hash"] for line in entries if "splits" not in line["changed"]}
+    entries = [line for line in ledger.read(ledger_path) if {"hash", "changed", "seconds_per_epoch"} <= line.keys()]
+    done = {line["hash"] for line in entries if "splits" not in line["changed"]}  # which are series of one's own
     cells = []
     for preset in presets or paper_presets():
         for model in (name for name in models_of(preset) if name in (models or MODELS)):
             for seed in range(seeds):
                 settings = settings_for(preset, model, seed=seed)
                 if settings.hash not in done:
-                    home = folder / str(settings.preset) / f"{model}-{seed}"
+                    home = _home(folder, settings)
                     cells.append(Cell(preset, settings, home, _expected(settings, home, entries)))
     return sorted(cells, key=lambda cell: (cell.seconds, cell.settings.seed))
+
+
+def _home(folder: Path, settings: RunSettings) -> Path:
+    """The folder of a run; another one where it holds a run from before the preset was changed."""
+    home = folder / str(settings.preset) / f"{settings.model.name}-{settings.seed}"
+    try:
+        check_folder(home, settings, resume=True)
+    except ValueError:
+        return home.with_name(f"{home.name}-{settings.hash[:8]}")
+    return home
 
 
 def reproduce(
@@ -142,7 +153,7 @@ def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str
     name, preset = settings.model.name, str(settings.preset)
     if name in NAIVE:
         return 0.0
-    trained = [e for e in entries if e["model"] not in NAIVE]
+    trained = [e for e in entries if e["model"] not in NAIVE and "data.train" not in e["changed"]]
     known = [e["seconds_per_epoch"] for e in trained if (e["preset"], e["model"]) == (preset, name)]
     if known:
         epoch = statistics.median(known)

@@ -186,7 +186,7 @@ def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for entry in entries:
         now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
-        with suppress(KeyError, ValueError):
+        with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
             now = _against_preset(settings, own_series="splits" in entry["changed"])
         found.append(dict(entry) | now)
