@@ -26,7 +26,7 @@ def _belief(layer: cru.CRU, **changed: torch.Tensor) -> cru.Belief:
         ({"time_scale": 0.0}, r"`time_scale` must be a positive number, got 0.0"),
         ({"time_scale": float("inf")}, r"`time_scale` must be a positive number, got inf"),
         ({"dtype": torch.float16}, r"`dtype` must be torch.float32 or torch.float64, got torch.float16"),
-        ({"noise_map": "sofplus"}, r"unknown positive map 'sofplus'. Did you mean 'softplus'"),
+        ({"noise_map": "sofplus"}, r"a positive map must be a known one, got 'sofplus'; did you mean 'softplus'"),
     ],
 )
 def test_construction(arguments: dict, sentence: str) -> None:
