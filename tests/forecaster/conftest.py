@@ -34,5 +34,5 @@ def repeater(table) -> Forecaster:
 @pytest.fixture(scope="session")
 def trained() -> Forecaster:
     """A real one, trained for a moment."""
-    model = Forecaster("cru", options={"num_basis": 3}, epochs=10, learning_rate=0.01, progress=False, minutes=None)
+    model = Forecaster("cru", options={"num_basis": 3}, epochs=20, learning_rate=0.01, progress=False, minutes=None)
     return model.fit(stations(200, 25, seed=1), id="station", time="date")

@@ -105,7 +105,7 @@ def test_a_filter_does_not_look_ahead(trained):
 def test_it_has_learned_something(trained):
     fresh = stations(20, 25, seed=8)
     rule = Forecaster("mean", progress=False).fit(fresh, id="station", time="date")
-    assert trained.score(fresh) > 0.15 + rule.score(fresh)  # 0.23 to 0.42 with other seeds; the rule has -0.02
+    assert trained.score(fresh) > 0.3 > rule.score(fresh)
     assert 0.85 < trained.scores_["coverage90"] < 0.95 and trained.scores_["count"] > 500
 
 

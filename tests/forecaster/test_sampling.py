@@ -17,7 +17,7 @@ def test_trajectories_spread_as_the_forecast_does_and_hang_together(trained):
     assert 0.6 < high.iloc[:, 0].std() / first["std"] < 1.5
     assert (high.std() > 0).all() and high.iloc[:, -1].std() > high.iloc[:, 0].std()
     steps = high.corr().to_numpy()
-    assert np.diag(steps, 1).mean() > 0.2  # neighbours in time are alike, as in a wander; apart it would be 0 ± 0.03
+    assert np.diag(steps, 1).min() > 0.3  # neighbours in time are alike, as in a wander
 
 
 def test_the_seed_decides(trained):
