@@ -91,6 +91,45 @@ def test_the_filter_is_exact(run) -> None:
             assert abs(float(likelihood) - problem.conditioned(b, d, 6)[2]) < 1e-9
 
 
+def dense_log_likelihood(problem: Problem, parameters: list[torch.Tensor], b: int, d: int) -> torch.Tensor:
+    """Of one pair's readings under their joint Gaussian, by matrix exponentials (Van Loan's for the noise)."""
+    decay, frequency, upper, lower = (p[d] for p in parameters)
+    A = torch.stack([torch.stack([-decay, frequency]), torch.stack([-frequency, -decay])])
+    block = torch.cat([torch.cat([-A, torch.diag(torch.stack([upper, lower]))], 1), torch.cat([0 * A, A.T], 1)])
+    s, obs = problem.start, problem.y.shape[-1]
+    mean = torch.stack([s.mean[b, d], s.mean[b, obs + d]])
+    cov = torch.stack([torch.stack([s.upper[b, d], s.side[b, d]]), torch.stack([s.side[b, d], s.lower[b, d]])])
+    means, rows = [], []
+    for gap in problem.delta[b]:
+        both = torch.matrix_exp(block * gap)
+        F = both[2:, 2:].T
+        mean, cov = F @ mean, F @ cov @ F.T + F @ both[:2, 2:]
+        rows.append([*(F @ cross for cross in (rows[-1] if rows else [])), cov])
+        means.append(mean[0])
+    seen = [t for t in range(len(means)) if problem.mask[b, t, d]]
+    gram = torch.stack([torch.stack([rows[max(i, j)][min(i, j)][0, 0] for j in seen]) for i in seen])
+    total = torch.distributions.MultivariateNormal(
+        torch.stack([means[t] for t in seen]), gram + torch.diag(problem.y_var[b, seen, d])
+    )
+    return total.log_prob(problem.y[b, seen, d])
+
+
+@pytest.mark.parametrize("run", FILTERS)
+def test_gradients_are_those_of_the_dense_gaussian(run) -> None:
+    problem = Problem()
+    names = ("decay", "frequency", "noise_upper", "noise_lower")
+    parameters = [getattr(problem, name).clone().requires_grad_() for name in names]
+    prior, _ = run(problem.start, problem.y, problem.y_var, problem.mask, hop(*parameters, problem.delta[..., None]))
+    each = torch.distributions.Normal(prior.mean[..., :3], (prior.upper + problem.y_var).sqrt()).log_prob(problem.y)
+    found = torch.where(problem.mask, each, 0.0).sum()
+    dense = sum(dense_log_likelihood(problem, parameters, b, d) for b in range(2) for d in range(3))
+    torch.testing.assert_close(found, dense, rtol=0, atol=1e-9)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, parameters), torch.autograd.grad(dense, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("run", SMOOTHERS)
 def test_the_smoother_is_exact(run) -> None:
     problem = Problem()
