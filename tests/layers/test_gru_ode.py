@@ -1,5 +1,7 @@
 """GRU-ODE-Bayes: the continuous cell, the preparation, the update, and the two parts of the loss."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -8,14 +10,17 @@ from torch.distributions import Bernoulli, Normal, kl_divergence
 from cru.layers.gru_ode import GRUODEBayes, GRUODEField, Preparation
 from cru.layers.observation import BernoulliObservation, GaussianObservation
 from cru.layers.ode import ODE, settling
+from tests.helpers import difference
 
 
-def build(observation: GaussianObservation | BernoulliObservation | None = None) -> GRUODEBayes:
+def build(
+    observation: GaussianObservation | BernoulliObservation | None = None, longest: float = math.inf
+) -> GRUODEBayes:
     torch.manual_seed(0)
     observation = observation or GaussianObservation(3)
     ode = ODE(GRUODEField(6), solver="midpoint", steps=2, clock=settling)
     f_obs = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 3 * observation.parameters_per_input))
-    return GRUODEBayes(ode, 6, observation, f_obs, 4).double()
+    return GRUODEBayes(ode, 6, observation, f_obs, 4, longest).double()
 
 
 def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -72,6 +77,55 @@ def test_the_layer_series_by_series(observation: GaussianObservation | Bernoulli
             torch.testing.assert_close(found.updated[i, t], layer.f_obs(h)[0])
 
 
+LONG = torch.tensor([0.0, 0.7, 1.5, 3.0, 5.0, 8.0, 10.0, 20.0], dtype=torch.float64)
+
+
+def after_long_gaps(layer: GRUODEBayes, gaps: torch.Tensor) -> torch.Tensor:
+    """The states after each of ``gaps``, in a series of its own that starts with an observation."""
+    delta = torch.stack([torch.zeros_like(gaps), gaps], 1)
+    x, mask = torch.rand(len(gaps), 2, 3, generator=torch.Generator().manual_seed(2)).double(), delta[..., None] == 0
+    return layer(x * mask, mask.expand_as(x), delta).prior[:, 1]
+
+
+def test_long_gaps_are_solved_in_parts() -> None:
+    whole, split = build(), build(longest=1.5)
+    exact = build()
+    exact.ode = ODE(exact.ode.field, solver="rk4", steps=400)
+    expected = after_long_gaps(exact, LONG)
+    in_parts, at_once = (difference(after_long_gaps(layer, LONG), expected) for layer in (split, whole))
+    assert in_parts < 0.02 and in_parts < at_once / 5
+    assert split.ode.evaluations == 14 * 4  # a gap of 20 has 14 parts of two steps with two evaluations each
+
+
+def test_the_parts_of_a_gap_do_not_depend_on_the_others_nor_on_rounding() -> None:
+    layer = build(longest=1.5)
+    together = after_long_gaps(layer, LONG)
+    for i in range(1, 8):
+        keep = torch.arange(8) <= i
+        torch.testing.assert_close(after_long_gaps(layer, LONG[keep]), together[keep])
+    torch.testing.assert_close(after_long_gaps(layer, LONG * (1 + 1e-9)), together)
+    layer.ode.evaluations = 0
+    assert torch.isfinite(after_long_gaps(layer, 1e6 * LONG)).all()
+    assert layer.ode.evaluations == 16 * 4
+
+
+def test_the_parts_are_steps_at_which_nothing_is_observed() -> None:
+    """A batch with gaps of all lengths is the same as one in which every gap was cut by hand."""
+    layer, (x, mask, delta) = build(longest=1.5), problem()
+    delta = 3 * delta
+    found = layer(x, mask, delta)
+    for i in range(4):
+        rows, ends = [], []
+        for t in range(9):
+            count = max(1, int((delta[i, t] / 1.5 - 1e-3).ceil()))
+            rows += [(torch.zeros(3).double(), torch.zeros(3, dtype=torch.bool), delta[i, t] / count)] * (count - 1)
+            rows.append((x[i, t], mask[i, t], delta[i, t] / count))
+            ends.append(len(rows) - 1)
+        by_hand = build()(*(torch.stack(column)[None] for column in zip(*rows, strict=True)))
+        for ours, theirs in zip(found, by_hand, strict=True):
+            torch.testing.assert_close(ours[i], theirs[0, ends])
+
+
 def test_what_is_not_observed_has_no_influence() -> None:
     layer, (x, mask, delta) = build(), problem()
     poisoned = torch.where(mask, x, 1e6)
@@ -111,3 +165,8 @@ def test_gradients_are_finite(gap: float) -> None:
     sum(part.sum() for part in states).backward()
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
     assert states.posterior.abs().max() < 10
+
+
+def test_the_longest_part_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="`longest` must be positive"):
+        build(longest=0.0)

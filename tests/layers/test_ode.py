@@ -1,9 +1,10 @@
-"""The ODE wrapper against closed forms and scipy, each series over a gap of its own."""
+"""The ODE wrapper against closed forms, scipy and torchdiffeq, each series over a gap of its own."""
 
 import pytest
 import torch
 from scipy.integrate import solve_ivp
 from torch import nn
+from torchdiffeq import odeint
 
 from cru.layers.gru_ode import GRUODEField
 from cru.layers.ode import ADAPTIVE_SOLVERS, FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady, tanh_field
@@ -23,6 +24,19 @@ def test_a_rotation_turns_every_series_by_its_own_gap(solver: str) -> None:
     ode = ODE(Rotation(), solver=solver, steps=steps, rtol=1e-6, atol=1e-8).double()
     found = ode(torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(4, 2), GAPS)
     torch.testing.assert_close(found, torch.stack([GAPS.cos(), GAPS.sin()], -1), atol=3e-4, rtol=0)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("solver", FIXED_SOLVERS)
+def test_fixed_steps_are_those_of_torchdiffeq(solver: str, steps: int) -> None:
+    torch.manual_seed(0)
+    field, start = tanh_field(5, 16, 3).double(), torch.randn(4, 5, dtype=torch.float64)
+    clocks = (steady, settling) if solver in OPEN_SOLVERS else (steady,)
+    for clock in clocks:
+        speed, grid = clock(GAPS[:, None]), torch.linspace(0, 1, steps + 1, dtype=torch.float64)
+        expected = odeint(lambda s, h, speed=speed: speed(s) * field(h), start, grid, method=solver)[-1]
+        found = ODE(field, solver=solver, steps=steps, clock=clock)(start, GAPS)
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("field", ["tanh", "gru"])
@@ -106,36 +120,6 @@ def test_gaps_from_zero_to_ten_thousand_stay_finite(size: float) -> None:
             assert later.abs().max() < 10
 
 
-LONG = torch.tensor([0.0, 0.7, 1.5, 3.0, 5.0, 8.0, 10.0, 20.0], dtype=torch.float64)
-
-
-def test_long_gaps_are_solved_in_parts() -> None:
-    torch.manual_seed(0)
-    field, start = GRUODEField(5).double(), torch.rand(8, 5, dtype=torch.float64) * 2 - 1
-    expected = ODE(field, steps=400)(start, LONG)
-    for solver, clock in (("midpoint", settling), ("rk4", steady)):
-        ode = ODE(field, solver=solver, steps=2, clock=clock, longest=1.5)
-        assert difference(ode(start, LONG), expected) < 1e-2
-        assert ode.evaluations == 14 * {"midpoint": 4, "rk4": 8}[solver]  # a gap of 20 has 14 parts
-    assert difference(ODE(field, solver="midpoint", steps=2, clock=settling)(start, LONG), expected) > 5e-2
-
-
-def test_the_parts_of_a_gap_do_not_depend_on_the_others_nor_on_rounding() -> None:
-    torch.manual_seed(0)
-    ode = ODE(GRUODEField(5), solver="midpoint", clock=settling, longest=1.5).double()
-    start = torch.rand(8, 5, dtype=torch.float64, requires_grad=True)
-    together = ode(start, LONG)
-    for i in range(8):
-        torch.testing.assert_close(ode(start[i : i + 1], LONG[i : i + 1])[0], together[i])
-    torch.testing.assert_close(ode(start, LONG * (1 + 1e-9)), together)
-    assert torch.equal(together[0], start[0])
-    together.sum().backward()
-    assert torch.isfinite(start.grad).all() and start.grad.any()
-    ode.evaluations = 0
-    assert torch.isfinite(ode(start, 1e6 * LONG)).all()
-    assert ode.evaluations == 16 * 2
-
-
 def test_the_user_is_told_what_is_wrong() -> None:
     field = tanh_field(2, 4, 2)
     with pytest.raises(ValueError, match="`solver` must be one of euler"):
@@ -144,8 +128,6 @@ def test_the_user_is_told_what_is_wrong() -> None:
         ODE(field, steps=0)
     with pytest.raises(ValueError, match="`rtol` and `atol` must be positive"):
         ODE(field, rtol=0.0)
-    with pytest.raises(ValueError, match="`longest` must be positive"):
-        ODE(field, longest=0.0)
     with pytest.raises(ValueError, match="with the settling clock"):
         ODE(field, solver="rk4", clock=settling)
     with pytest.raises(ValueError, match="`layers` must be at least 2"):

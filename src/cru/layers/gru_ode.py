@@ -1,14 +1,16 @@
 """GRU-ODE-Bayes: a GRU in continuous time, and an update that sees its error (De Brouwer et al. 2019)."""
 
+import math
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from cru.layers.checks import require
 from cru.layers.observation import ObservationModel
 from cru.layers.ode import ODE
-from cru.layers.ragged import Ragged
+from cru.layers.ragged import Parts, Ragged
 
 
 class GRUODEField(nn.Module):
@@ -84,13 +86,21 @@ class GRUODEBayes(nn.Module):
         observation: what a state says of the inputs, and how to read an error of it.
         f_obs: from (n, state) to (n, parameters of ``observation``).
         prep_units: units of the preparation network for each feature.
+        longest: a longer gap is solved in as many equal parts as it needs, 16 at most.
     """
 
     def __init__(
-        self, ode: ODE, hidden_size: int, observation: ObservationModel, f_obs: nn.Module, prep_units: int
+        self,
+        ode: ODE,
+        hidden_size: int,
+        observation: ObservationModel,
+        f_obs: nn.Module,
+        prep_units: int,
+        longest: float = math.inf,
     ) -> None:
         super().__init__()
-        self.ode, self.observation, self.f_obs = ode, observation, f_obs
+        require(longest > 0, f"`longest` must be positive, got {longest}.")
+        self.ode, self.observation, self.f_obs, self.longest = ode, observation, f_obs, longest
         size = observation.size
         self.f_prep = Preparation(size, observation.statistics, prep_units)
         self.cell = nn.GRUCell(size * prep_units, hidden_size)
@@ -104,6 +114,8 @@ class GRUODEBayes(nn.Module):
         start: Float[Tensor, "batch state"] | None = None,
     ) -> BayesStates:
         """States and predictions of ``x`` at each time, from ``start`` if given; ``delta`` is the gap before it."""
+        parts = Parts.of(delta, self.longest)
+        x, mask, delta = parts.spread(x), parts.spread(mask), parts.delta
         observed = mask.any(-1)
         plan = Ragged.of((delta > 0) | observed)
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
@@ -121,5 +133,5 @@ class GRUODEBayes(nn.Module):
                 updated = self.cell(self.f_prep(statistics, mask_t), state)
                 state = torch.where(seen[:, None], updated, state)
             posterior.append(state)
-        after = plan.join(posterior)
-        return BayesStates(plan.join(prior), after, plan.join(predicted), self.f_obs(after))
+        before, after, expected = (parts.take(plan.join(part)) for part in (prior, posterior, predicted))
+        return BayesStates(before, after, expected, self.f_obs(after))

@@ -1,6 +1,5 @@
-"""One way to solve an ordinary differential equation: every series over its own gap, all at once, with torchdiffeq."""
+"""One way to solve an ordinary differential equation: every series over its own gap, all at once."""
 
-import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -9,24 +8,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchdiffeq import odeint
 
+from cru.functional.runge_kutta import TABLEAUS, runge_kutta
 from cru.layers.checks import require
 
-FIXED_SOLVERS = ("euler", "midpoint", "heun2", "heun3", "rk4")
+FIXED_SOLVERS = tuple(TABLEAUS)
 ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
 OPEN_SOLVERS = ("euler", "midpoint")  # never look at the very end of a step
-MOST_PARTS = 16  # of one gap
-ROUNDING = 1e-3  # of a part, by which a gap may exceed a whole number of them
 LARGEST_GRADIENT = 1e8  # with respect to a state
 
-Clock = Callable[[Tensor], Callable[[Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
+Clock = Callable[[Tensor], Callable[[float | Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
 
 
-def steady(gap: Float[Tensor, "batch 1"]) -> Callable[[Tensor], Tensor]:
+def steady(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
     """dt/ds of t = gap · s: time passes evenly."""
     return lambda s: gap
 
 
-def settling(gap: Float[Tensor, "batch 1"]) -> Callable[[Tensor], Tensor]:
+def settling(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
     """dt/ds of t = -log(1 - s (1 - e^-gap)): short steps first, then ever longer ones, up to an endless gap.
 
     For a field that relaxes at a rate of at most 1, dh/dt = (1 - z)(g - h). With z and g constant and z = 0 the
@@ -56,14 +54,11 @@ class ODE(nn.Module):
 
     Args:
         field: a module from (batch, state) to (batch, state).
-        solver: one of `FIXED_SOLVERS` or `ADAPTIVE_SOLVERS` of torchdiffeq.
-        steps: steps of a fixed-step solver per gap, or per part of one.
+        solver: one of `FIXED_SOLVERS`, or one of the `ADAPTIVE_SOLVERS`, which are torchdiffeq's.
+        steps: steps of a fixed-step solver per gap.
         rtol, atol: tolerances of an adaptive solver.
         clock: how s maps to time: `steady` or `settling`.
-        longest: a fixed-step solver takes a longer gap in as many equal parts as it needs, 16 at most.
     """
-
-    grid: Tensor
 
     def __init__(
         self,
@@ -74,55 +69,38 @@ class ODE(nn.Module):
         rtol: float = 1e-3,
         atol: float = 1e-4,
         clock: Clock = steady,
-        longest: float = math.inf,
     ) -> None:
         super().__init__()
         known = FIXED_SOLVERS + ADAPTIVE_SOLVERS
         require(solver in known, f"`solver` must be one of {', '.join(known)}, got {solver!r}.")
         require(steps >= 1, f"`steps` must be at least 1, got {steps}.")
-        require(longest > 0, f"`longest` must be positive, got {longest}.")
         require(rtol > 0 and atol > 0, f"`rtol` and `atol` must be positive, got {rtol} and {atol}.")
         require(
             clock is not settling or solver in OPEN_SOLVERS,
             f"`solver` must be one of {', '.join(OPEN_SOLVERS)} with the settling clock, got {solver!r}.",
         )
-        self.field, self.solver, self.rtol, self.atol, self.clock = field, solver, rtol, atol, clock
-        self.longest = longest if solver in FIXED_SOLVERS else math.inf
+        self.field, self.solver, self.steps = field, solver, steps
+        self.rtol, self.atol, self.clock = rtol, atol, clock
         self.evaluations = 0  # of the field for a whole batch, since the start; set it to 0 to count anew
-        parameter = next(field.parameters(), torch.empty(0))
-        points = steps + 1 if solver in FIXED_SOLVERS else 2
-        grid = torch.linspace(0, 1, points, dtype=parameter.dtype, device=parameter.device)
-        self.register_buffer("grid", grid, persistent=False)
 
     def forward(
         self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch state"]:
         """The state after ``gap``, a length of time for each series, not negative."""
-        if math.isinf(self.longest):
-            return self.solve(state, gap)
-        parts = (gap / self.longest - ROUNDING).ceil().clamp(1, MOST_PARTS)
-        part = gap / parts
-        state = self.solve(state, part)
-        for done in range(1, int(parts.max())):
-            rows = (parts > done).nonzero().squeeze(1)  # a series goes on alone: its parts are its own
-            later = self.solve(state.index_select(0, rows), part.index_select(0, rows))
-            state = state.index_copy(0, rows, later)
-        return state
-
-    def solve(self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]) -> Float[Tensor, "batch state"]:
-        """The state after ``gap``, in one part."""
         gap = gap[:, None]
         speed = self.clock(gap)
 
-        def derivative(s: Tensor, h: Tensor) -> Tensor:
+        def derivative(s: float | Tensor, h: Tensor) -> Tensor:
             self.evaluations += 1
             slope: Tensor = speed(s) * self.field(h)
             return slope
 
-        solution: Tensor = odeint(derivative, state, self.grid, rtol=self.rtol, atol=self.atol, method=self.solver)
-        later = solution[-1]
-        if self.solver in ADAPTIVE_SOLVERS:  # which interpolate, and so round where nothing moves
-            later = torch.where(gap > 0, later, state)
+        if self.solver in TABLEAUS:
+            later = runge_kutta(derivative, state, self.solver, self.steps)
+        else:
+            ends = torch.tensor([0.0, 1.0], dtype=state.dtype, device=state.device)
+            later = odeint(derivative, state, ends, rtol=self.rtol, atol=self.atol, method=self.solver)[-1]
+            later = torch.where(gap > 0, later, state)  # it interpolates, and so rounds where nothing moves
         if later.requires_grad:
             later.register_hook(_held)  # type: ignore[no-untyped-call]
         return later
@@ -130,7 +108,7 @@ class ODE(nn.Module):
     def extra_repr(self) -> str:
         """The solver and what it is bound by."""
         if self.solver in FIXED_SOLVERS:
-            return f"solver={self.solver}, steps={len(self.grid) - 1}"
+            return f"solver={self.solver}, steps={self.steps}"
         return f"solver={self.solver}, rtol={self.rtol}, atol={self.atol}"
 
 

@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
+MOST_PARTS = 16  # of one gap
+ROUNDING = 1e-3  # of a part, by which a gap may exceed a whole number of them
+
 
 class Ragged(NamedTuple):
     """The series of a batch with the longest first, so that those still running are always the first few.
@@ -46,6 +49,48 @@ class Ragged(NamedTuple):
         """What was found at each step, in the order of the batch; a series that has ended keeps what it had last."""
         flat = torch.cat(steps)
         return flat.index_select(0, self.place.flatten()).view(*self.place.shape, -1)
+
+
+class Parts(NamedTuple):
+    """Series in which a long gap has become a few short ones, with steps between them at which nothing is observed.
+
+    Each series is split on its own, so that a batch takes as many steps as its series with the most, and not at every
+    step as many as the longest gap needs.
+
+    >>> parts = Parts.of(torch.tensor([[0.0, 2.5, 1.0], [0.0, 0.5, 0.5]]), longest=1.0)
+    >>> parts.delta
+    tensor([[0.0000, 0.8333, 0.8333, 0.8333, 1.0000],
+            [0.0000, 0.5000, 0.5000, 0.0000, 0.0000]])
+    >>> parts.end  # where the given steps are now
+    tensor([[0, 3, 4],
+            [0, 1, 2]])
+    """
+
+    delta: Float[Tensor, "batch parts"]
+    end: Int64[Tensor, "batch time"]
+
+    @classmethod
+    def of(cls, delta: Float[Tensor, "batch time"], longest: float) -> "Parts":
+        """Equal parts of each gap, none above ``longest`` unless there would be more than 16."""
+        count = (delta / longest - ROUNDING).ceil().clamp(1, MOST_PARTS)
+        end = count.long().cumsum(1) - 1
+        number = torch.arange(int(end.max()) + 1, device=delta.device).expand(len(delta), -1).contiguous()
+        step = torch.searchsorted(end, number).clamp(max=delta.shape[1] - 1)
+        part = (delta / count).gather(1, step)
+        return cls(torch.where(number <= end[:, -1:], part, 0.0), end)
+
+    def spread(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch parts ..."]:
+        """``x`` at its steps, zero between them."""
+        spread = x.new_zeros(*self.delta.shape, *x.shape[2:])
+        return spread.index_put((self._rows, self.end), x)
+
+    def take(self, x: Shaped[Tensor, "batch parts ..."]) -> Shaped[Tensor, "batch time ..."]:
+        """``x`` at the given steps alone."""
+        return x[self._rows, self.end]
+
+    @property
+    def _rows(self) -> Int64[Tensor, "batch 1"]:
+        return torch.arange(len(self.end), device=self.end.device)[:, None]
 
 
 def reversed_series(

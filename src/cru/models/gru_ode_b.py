@@ -1,5 +1,6 @@
 """GRU-ODE-Bayes as a model (De Brouwer et al. 2019): unscaled times, raw inputs, and a loss in two parts."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from cru.functional import gaps
 from cru.functional.likelihood import mean_over_times
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
-from cru.layers.ode import ODE, OPEN_SOLVERS, settling, steady
+from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady
 from cru.models.base import Batch, Hidden, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output
 
@@ -68,8 +69,9 @@ class GRUODEBModel(BaselineModel):
             nn.Linear(config.obs_units, size * self.observation.parameters_per_input),
         )
         clock = settling if config.solver in OPEN_SOLVERS else steady
-        ode = ODE(GRUODEField(state), clock=clock, longest=config.longest, **config.solving)  # type: ignore[arg-type]
-        self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units)
+        ode = ODE(GRUODEField(state), clock=clock, **config.solving)  # type: ignore[arg-type]
+        longest = config.longest if config.solver in FIXED_SOLVERS else math.inf
+        self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units, longest)
         self.output = None if own else state_output(spec, config, config.obs_units)
 
     def run(self, batch: Batch, state: Hidden | None = None) -> tuple[Tensor, Tensor, BayesStates]:

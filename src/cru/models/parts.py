@@ -39,7 +39,7 @@ class BaselineConfig(Config):
 class SolverConfig(BaselineConfig):
     """And those of them that solve a differential equation."""
 
-    solver: str = "midpoint"  # of torchdiffeq: see cru.layers.ode
+    solver: str = "midpoint"  # see cru.layers.ode
     steps: int = 1  # per gap, for a fixed-step solver
     rtol: float = 1e-3  # for an adaptive one
     atol: float = 1e-4

@@ -1,0 +1,49 @@
+"""Explicit Runge-Kutta steps over s in [0, 1], without the cost of a general solver."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Tableau(NamedTuple):
+    """A Butcher tableau: what each later slope is taken at, and what all of them weigh."""
+
+    stages: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
+
+
+TABLEAUS = {
+    "euler": Tableau((), (1.0,)),
+    "midpoint": Tableau(((1 / 2,),), (0.0, 1.0)),
+    "heun2": Tableau(((1.0,),), (1 / 2, 1 / 2)),
+    "heun3": Tableau(((1 / 3,), (0.0, 2 / 3)), (1 / 4, 0.0, 3 / 4)),
+    "rk4": Tableau(((1 / 3,), (-1 / 3, 1.0), (1.0, -1.0, 1.0)), (1 / 8, 3 / 8, 3 / 8, 1 / 8)),  # the 3/8 rule
+}
+
+
+def runge_kutta(
+    derivative: Callable[[float, Tensor], Tensor], state: Float[Tensor, "*shape"], method: str, steps: int
+) -> Float[Tensor, "*shape"]:
+    """y(1) from y(0) where dy/ds = derivative(s, y), in equal steps with one of `TABLEAUS`.
+
+    >>> e = runge_kutta(lambda s, y: y, torch.ones(()), "rk4", 10)
+    >>> round(float(e), 4)
+    2.7183
+    """
+    stages, weights = TABLEAUS[method]
+    for step in range(steps):
+        slopes: list[Tensor] = []
+        for row in ((), *stages):
+            slopes.append(derivative((step + sum(row)) / steps, _along(state, row, slopes, steps)))
+        state = _along(state, weights, slopes, steps)
+    return state
+
+
+def _along(state: Tensor, weights: Sequence[float], slopes: list[Tensor], steps: int) -> Tensor:
+    for weight, slope in zip(weights, slopes, strict=True):
+        if weight:
+            state = torch.add(state, slope, alpha=weight / steps)
+    return state
