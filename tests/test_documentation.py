@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import cru
+from cru.evaluation import ledger, render, tables
+from cru.training.run import as_of_now
 
 ROOT = Path(__file__).parent.parent
 OWN_TEST = {
@@ -54,3 +56,11 @@ def test_pages(page: Path, tmp_path: Path, monkeypatch) -> None:
     names: dict[str, object] = {}
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S), 1):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+
+
+def test_the_results_are_those_of_the_ledger() -> None:
+    """As ``cru table --out docs/results.md`` writes them."""
+    entries = as_of_now(ledger.read(ROOT / "results" / "ledger.jsonl"))
+    left_out = tables.count_left_out(entries)
+    written = render.markdown(tables.tables(entries, epoch="best"), left_out, tables.others(entries))
+    assert (ROOT / "docs" / "results.md").read_text() == written

@@ -21,6 +21,7 @@ def place(tmp_path_factory):
         words = ["fit", str(folder / table), "--id", "station", "--time", "date", "--model", "last-value"]
         result = CliRunner().invoke(app, [*words, "--out", str(folder / model)])
         assert result.exit_code == 0, result.output
+        assert "24 series, " in result.stdout and "variables high, low" in result.stdout
         assert "withheld values" in result.stdout and f"Kept in {folder / model}" in result.stdout
     return folder
 
@@ -82,7 +83,7 @@ def test_a_long_table_with_chosen_values_and_averages(place):
     pd.concat([long, long.head(1)]).to_csv(place / "long.csv", index=False)
     words = ["fit", "long.csv", "--id", "station", "--time", "date", "--variable", "what", "--values", "value"]
     words += ["--model", "mean", "--out", "long"]
-    assert "Give --average to average them." in refused(*words)
+    assert "several at time 2024-" in refused(*words) and "Give --average to average them." in refused(*words)
     run(*words, "--average", "--no-history")
     assert "`table` must be given" in refused("forecast", "long", "--horizon", "1D", "--out", "x.csv")
 
@@ -96,5 +97,17 @@ def test_wrong_calls_are_one_sentence(place):
     assert "there is no nothing.csv" in refused("impute", "model", "nothing.csv", "--out", "x.csv")
     assert "there is no 'sXX'" in refused("plot", "model", "readings.csv", "--series", "sXX")
     assert "must be a .png file" in refused("plot", "model", "readings.csv", "--out", "x.jpg")
+    assert "tells them apart with --id" in refused("fit", "readings.csv", "--time", "date", "--out", "other")
+    assert "there is no model 'cruu'" in refused(
+        "fit", "readings.csv", "--id", "station", "--time", "date", "--model", "cruu", "--out", "other"
+    )
     assert "'when'" in refused("fit", "readings.csv", "--time", "when", "--out", "other")
     assert "must be a new or empty folder" in refused("fit", "readings.csv", "--time", "date", "--out", str(place))
+
+
+def test_intervals_that_could_not_be_calibrated_are_said_to_be(place):
+    stations(2, 5).to_csv(place / "few.csv", index=False)
+    words = ("--id", "station", "--time", "date", "--model", "last-value", "--out", "few")
+    assert "too few withheld values to calibrate" in run("fit", "few.csv", *words)
+    assert "too few withheld values to calibrate" in (place / "few" / "README.md").read_text()
+    assert "too few" not in (place / "model" / "README.md").read_text()

@@ -50,6 +50,26 @@ def test_a_prediction_for_each_reading_and_each_question(folder) -> None:
     assert ahead == {"id": "a", "time": 5.5, "predictions": live.predict("a", 5.5)}
 
 
+def test_a_stream_begins_with_a_table(folder, tmp_path) -> None:
+    readings().to_csv(tmp_path / "past.csv", index=False)
+    live, state = Forecaster.load(folder).stream(), tmp_path / "state"
+    live.update_many(readings())
+    asked = {"id": "a0", "time": 1000.0}
+    options = ("--start", str(tmp_path / "past.csv"), "--state", str(state))
+    for _ in range(2):  # at the second time the state is there, and the table is not read again
+        (found,) = stream(folder, [asked], *options)
+        assert found["predictions"] == live.predict("a0", 1000.0)
+
+
+def test_a_model_without_ids_needs_none(tmp_path) -> None:
+    table = readings(1, 40).drop(columns="name")
+    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
+    forecaster.save(tmp_path / "single")
+    (first, wrong) = stream(tmp_path / "single", [{"time": 1.0, "values": {"warm": 20.0}}, {"id": "a", "time": 2.0}])
+    assert first["id"] is None and "warm" in first["predictions"]
+    assert "there must be no id" in wrong["error"]
+
+
 def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
     bad = {
         b"{": "a line must be one JSON object.",

@@ -88,6 +88,8 @@ def test_constant_and_unseen_features_are_only_shifted():
     for kind in ("standard", "min-max"):
         scaler = Scaler.fit(np.nan_to_num(values), ~np.isnan(values), kind)
         assert scaler == Scaler((5.0, 0.0), (1.0, 1.0))
+    for length in range(2, 60):  # the deviation of many a 0.1 is not 0
+        assert Scaler.fit(np.full((length, 1), 0.1), np.ones((length, 1), bool)).scale == (1.0,)
     low = Scaler.fit(np.array([[2.0], [4.0]]), np.ones((2, 1), bool), "min-max", through_zero=True)
     assert low == Scaler((0.0,), (4.0,))
 

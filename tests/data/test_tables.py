@@ -196,7 +196,7 @@ def test_times_written_as_text_are_read_in_a_frame_as_in_a_file(frame, tmp_path)
 
 def test_other_mistakes_are_explained(tmp_path):
     frame = pd.DataFrame(WIDE)
-    with pytest.raises(ValueError, match=r"`frame` must be a pandas or polars frame .* got list"):
+    with pytest.raises(ValueError, match=r"the table must be a pandas or polars frame .* got list"):
         from_table([1, 2], id=None, time="t")
     with pytest.raises(ValueError, match=r"\.csv, \.csv\.gz or \.parquet file, got .*table\.xlsx"):
         from_table(tmp_path / "table.xlsx", id=None, time="t")
@@ -245,7 +245,7 @@ def test_a_csv_file_may_change_at_any_row(tmp_path, row, late):
     known = {"true": 1.0, "false": 0.0, "": 0.0, "NA": 0.0, "NaN": 0.0}
     assert series.values[-1].tolist() == [known[v] if v in known else float(v) for v in values]
     path.write_text("\n".join(["id,t,x,b,y", *lines[:-1], "1,1,some text,true,"]) + "\n")
-    with pytest.raises(ValueError, match=r"these are not: 'x' \(String\)\."):
+    with pytest.raises(ValueError, match=r"these are not: 'x' \('some text' in row 3000\)\."):
         from_table(path, id="id", time="t")
 
 
@@ -309,3 +309,33 @@ def test_dictionary_of_arrays():
         from_arrays({"X": X}, names=["one"])
     with pytest.raises(ValueError, match=r"`time_points` must be numbers, got datetime64\[D\]"):
         from_arrays({"X": X, "time_points": np.array(["2024-01-01", "2024-01-02"], "M8[D]")})
+
+
+def test_a_forgotten_id_is_what_the_sentence_is_about():
+    frame = pd.DataFrame({"who": [1, 1, 2], "t": [0, 1, 0], "x": [1.0, 2.0, 3.0]})
+    with pytest.raises(ValueError, match=r"several at time 0, one of 1 such times.*tells them apart with `id`"):
+        from_table(frame, id=None, time="t")
+    with pytest.raises(ValueError, match=r"'who' .'a' in row 1.*tells them apart with `id`"):
+        from_table(frame.assign(who=["a", "a", "b"], t=[0, 1, 2]), id=None, time="t")
+
+
+def test_the_first_entry_that_is_no_number_is_named():
+    frame = pd.DataFrame({"who": [1, 1, 2], "t": [0, 1, 0], "x": ["1", "<5", "2"]})
+    with pytest.raises(ValueError, match=r"'x' .'<5' in row 2"):
+        from_table(frame, id="who", time="t")
+
+
+@pytest.mark.parametrize("written", [int, float, str])
+def test_dates_of_eight_digits_are_not_taken_for_numbers(written):
+    frame = pd.DataFrame({"day": [written(day) for day in (20240131, 20240201)], "x": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="'day' must hold dates like 2024-01-31: 20240131 would count as a number"):
+        from_table(frame, id=None, time="day")
+    assert from_table(frame.assign(day=[20240131, 20240232]), id=None, time="day").times[0] == 20240131  # no date
+
+
+def test_blank_lines_are_no_rows_and_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "blank.csv").write_text("who,t,x\na,0,1\n\na,1,2\n,,\n")
+    assert from_table(tmp_path / "blank.csv", id="who", time="t").times.tolist() == [0.0, 1.0]
+    (tmp_path / "twice.csv").write_text("who,t,x,x\na,0,1,2\n")
+    with pytest.raises(ValueError, match="two columns of one name: 'x' is there twice"):
+        from_table(tmp_path / "twice.csv", id="who", time="t")

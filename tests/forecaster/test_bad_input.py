@@ -109,7 +109,7 @@ def test_ten_thousand_variables(monkeypatch):
 def test_two_rows_at_one_time(table):
     twice = pd.concat([table, table.head(1).assign(high=99.0)])
     refused(lambda: fit(twice), "series s00 has several", "`duplicates='mean'`")
-    refused(lambda: fit(table).impute(twice), "series s00 has several", "Average them first, or fit again with")
+    refused(lambda: fit(table).impute(twice), "series s00 has several", "Average them first, or fit again so")
     model = fit(twice, duplicates="mean")
     first = model.predict(twice, at={"s00": [table["date"].iloc[0]]})["mean"].iloc[0]
     assert first == pytest.approx((99.0 + table["high"].iloc[0]) / 2, rel=1e-5)

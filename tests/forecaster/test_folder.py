@@ -89,7 +89,9 @@ def test_what_is_no_model_folder(folder, tmp_path, trained):
     refused(tmp_path, "not the folder of a model")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep")
-    for place in (tmp_path / "notes", tmp_path / "notes" / "mine.txt"):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"my": "app"}')
+    for place in (tmp_path / "notes", tmp_path / "notes" / "mine.txt", tmp_path / "other"):
         with pytest.raises(ValueError, match="must be a new or empty folder"):
             trained.save(place)
 

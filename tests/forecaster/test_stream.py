@@ -246,6 +246,6 @@ def test_a_model_without_ids_has_one_series() -> None:
     stream = forecaster.stream()
     assert stream.update(None, 1.0, {"warm": 20}) and stream.update("0", 2.0, {"warm": 20})
     for call in (lambda: stream.update("b", 3.0, {"warm": 1}), lambda: stream.predict("b", 3.0)):
-        with pytest.raises(ValueError, match=r"`id` must be None: the model was fitted without ids.*got 'b'"):
+        with pytest.raises(ValueError, match=r"there must be no id: the model was fitted without ids.*got 'b'"):
             call()
     assert len(stream) == 1 and "b" not in stream

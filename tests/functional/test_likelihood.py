@@ -40,6 +40,21 @@ def test_a_variance_of_zero_is_floored_and_a_certain_pixel_is_finite() -> None:
     assert torch.isfinite(one.grad).all()
 
 
+def test_a_variance_below_the_floor_can_rise_again() -> None:
+    """As with `torch.nn.GaussianNLLLoss`, whose floor is not differentiated either."""
+    mask, error = torch.ones(1, 1, 1, dtype=torch.bool), torch.full((1, 1, 1), 0.1)
+    gradients = []
+    for loss in (
+        lambda var: gaussian_nll(error, torch.zeros(1, 1, 1), var, mask).sum(),
+        lambda var: torch.nn.functional.gaussian_nll_loss(torch.zeros(1, 1, 1), error, var, eps=VARIANCE_FLOOR),
+    ):
+        var = torch.full((1, 1, 1), 1e-8, requires_grad=True)
+        loss(var).backward()
+        gradients.append(var.grad)
+    assert gradients[0] < 0
+    torch.testing.assert_close(*gradients)
+
+
 def test_what_is_masked_has_neither_value_nor_gradient() -> None:
     targets, mean, var, mask = random(2, 4, 3)
     mean.requires_grad_()

@@ -170,3 +170,13 @@ def test_gradients_are_finite(gap: float) -> None:
 def test_the_longest_part_must_be_positive() -> None:
     with pytest.raises(ValueError, match="`longest` must be positive"):
         build(longest=0.0)
+
+
+def test_a_question_at_the_time_of_the_last_reading_comes_after_it() -> None:
+    layer = build()
+    x, delta = torch.rand(1, 4, 3, dtype=torch.float64), torch.tensor([[0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    mask = torch.tensor([True, True, False, False])[None, :, None].expand(1, 4, 3)
+    short, longer = (layer(x[:, :n], mask[:, :n], delta[:, :n]) for n in (3, 4))
+    for ours, theirs in zip(short, longer, strict=True):
+        torch.testing.assert_close(ours, theirs[:, :3])
+    torch.testing.assert_close(short.prior[:, 2], short.posterior[:, 1])

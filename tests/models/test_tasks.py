@@ -10,7 +10,9 @@ import torch
 from cru.data import SeriesSet, extrapolation, interpolation, one_step_ahead, partial_observability, regression
 from cru.data.datasets import pendulum
 from cru.data.series import make_series
+from cru.functional import bernoulli_nll
 from cru.models import MODELS, Spec, create, spec_of
+from cru.models.output import Output
 from cru.models.registry import entry
 
 
@@ -96,3 +98,13 @@ def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
     assert Spec.from_dict(spec.as_dict()) == spec
     with pytest.raises(ValueError, match=f"'{name}' looks at later inputs, which a causal task"):
         create(name, spec)
+
+
+@pytest.mark.parametrize("logit", [-40.0, -5.0, 5.0, 40.0])
+def test_a_pixel_that_is_certain_and_wrong_has_the_gradient_of_its_logit(logit: float) -> None:
+    spec = Spec(input_shape=(1, 24, 24), target_shape=(1,), likelihood="bernoulli")
+    output = Output(spec, torch.nn.Identity(), torch.nn.Identity())
+    raw, target = torch.full((1, 1, 1), logit, requires_grad=True), torch.full((1, 1, 1), float(logit < 0))
+    bernoulli_nll(target, output(raw)[0], torch.ones(1, 1, 1, dtype=torch.bool)).sum().backward()
+    expected = torch.sigmoid(torch.tensor(logit)) - target
+    torch.testing.assert_close(raw.grad, expected, rtol=0.05, atol=1e-6)

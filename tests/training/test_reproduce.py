@@ -15,6 +15,7 @@ def done(preset, model, seed, seconds=3.0):
     return {"run": f"{preset}{model}{seed}", "preset": preset, "model": model, "seed": seed, "hash": settings.hash} | {
         "seconds_per_epoch": seconds,
         "changed": [],
+        "settings": settings.as_dict(),
     }
 
 
@@ -25,6 +26,7 @@ def names(cells):
 def test_cheapest_missing_first_and_what_the_ledger_has_is_skipped(tmp_path):
     book = tmp_path / "ledger.jsonl"
     ledger.append(book, done("pendulum-regression", "gru", 0))
+    ledger.append(book, done("pendulum-regression", "cru", 5, seconds=9.0))
     found = missing(["pendulum-regression"], ["cru", "gru", "mean"], seeds=2, ledger_path=book, folder=tmp_path)
     assert names(found) == [
         ("pendulum-regression", "mean", 0),
@@ -33,20 +35,24 @@ def test_cheapest_missing_first_and_what_the_ledger_has_is_skipped(tmp_path):
         ("pendulum-regression", "cru", 0),
         ("pendulum-regression", "cru", 1),
     ]
-    assert [cell.seconds for cell in found][:3] == [0, 0, 300]  # as measured
+    assert [cell.seconds for cell in found] == [0, 0, 300, 900, 900]  # as measured
 
 
-def test_what_was_not_measured_is_expected_from_the_paper_at_the_pace_of_the_ledger(tmp_path):
+def test_what_was_not_measured_is_expected_from_what_was(tmp_path):
     def seconds():
         return missing(["ushcn-interpolation"], ["cru"], seeds=1, ledger_path=book, folder=tmp_path)[0].seconds
 
     book = tmp_path / "ledger.jsonl"
-    paper = {preset: paper_seconds(preset, "cru") for preset in ("ushcn-interpolation", "pendulum-regression")}
-    assert seconds() == pytest.approx(100 * paper["ushcn-interpolation"])
+    paper = paper_seconds("ushcn-interpolation", "cru")
+    assert seconds() == pytest.approx(100 * paper)
     ledger.append(book, done("pendulum-regression", "gru", 0, seconds=paper_seconds("pendulum-regression", "gru") / 4))
-    assert seconds() == pytest.approx(100 * paper["ushcn-interpolation"] / 4)  # of any model
-    ledger.append(book, done("pendulum-regression", "cru", 0, seconds=paper["pendulum-regression"] / 9))
-    assert seconds() == pytest.approx(100 * paper["ushcn-interpolation"] / 9)  # of this one
+    assert seconds() == pytest.approx(100 * paper / 4)  # the paper's, at the pace of the ledger
+    ledger.append(book, done("ushcn-interpolation", "gru", 0, seconds=7.0))
+    assert seconds() == pytest.approx(700)  # another model here
+    ledger.append(book, done("ushcn-extrapolation", "cru", 0, seconds=5.0))
+    assert seconds() == pytest.approx(500)  # this one on the same series
+    ledger.append(book, done("ushcn-interpolation", "cru", 1, seconds=6.0))
+    assert seconds() == pytest.approx(600)  # this one here
 
 
 def test_a_folder_from_before_the_preset_was_changed_is_left_alone(tmp_path):

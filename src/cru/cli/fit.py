@@ -1,5 +1,6 @@
 """``cru fit``: a forecaster for one's own table."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ def fit(
     """Learn from a table of irregular readings and write a model folder, for `cru forecast`, `impute` and `plot`."""
     from cru.data.tables import AVERAGE
     from cru.forecaster import Forecaster
+    from cru.forecaster.calibration import UNMEASURED
     from cru.forecaster.folder import check_empty
 
     check_empty(out)  # before the long part
@@ -36,10 +38,16 @@ def fit(
     try:
         forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(str(error).replace(AVERAGE, "Give --average to average them.")) from None
+        sentence = str(error).replace(AVERAGE, "Give --average to average them.")
+        raise ValueError(re.sub(r"`(id|time|values|variable|model)`", r"--\1", sentence)) from None
     forecaster.save(out, history=history)
-    scores = forecaster.scores_
+    scores, series, names = forecaster.scores_, forecaster._series(None), forecaster.names_
+    console = make_console()
+    variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
     said = f"R² {scores['r2']:.3f} on {scores['count']:,} withheld values"
     if "coverage90" in scores:
         said += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
-    make_console().print(f"{said}. Kept in {out}.", soft_wrap=True)
+    console.print(f"{said}. Kept in {out}.", soft_wrap=True)
+    if not forecaster.calibration_.measured:
+        console.print(UNMEASURED, soft_wrap=True)

@@ -11,8 +11,8 @@ from cru.cli.forecast import Level, Model, Out
 
 def impute(
     model: Model,
-    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
     out: Out,
+    table: Annotated[Path | None, typer.Argument(help="With the training table's columns; itself without it.")] = None,
     level: Level = None,
 ) -> None:
     """Fill in what is missing and write a long table: id, time, variable, mean, std and intervals."""

@@ -24,14 +24,19 @@ def stream(
         bool,
         typer.Option("--drop-late", help="Drop a reading from before its series' last one, rather than refuse it."),
     ] = False,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="A table of readings to begin with, that of training say, where no state is kept yet."),
+    ] = None,
     state: Annotated[
         Path | None, typer.Option(help="Go on from this file if it is there, and keep the state in it at the end.")
     ] = None,
 ) -> None:
     """Take readings from standard input, one JSON object a line, and write a prediction for each.
 
-    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is a reading, one without values a question. A line that makes
-    no sense is answered with {"line": 3, "error": "..."}, and the stream goes on.
+    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is a reading, one without values a question. A model that was
+    fitted without ids needs none. A line that makes no sense is answered with {"line": 3, "error": "..."}, and the
+    stream goes on.
     """
     from cru.forecaster import Forecaster
     from cru.forecaster.answers import check_levels
@@ -39,9 +44,10 @@ def stream(
     forecaster = Forecaster.load(model)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
-    live = forecaster.stream(
-        late="drop" if drop_late else "refuse", state=state if state is not None and state.exists() else None
-    )
+    kept = state if state is not None and state.exists() else None
+    live = forecaster.stream(late="drop" if drop_late else "refuse", state=kept)
+    if start is not None and kept is None:
+        live.update_many(start)
     # Polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may never come.
     signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the state is kept when a service is stopped, too
@@ -80,9 +86,12 @@ def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -
         asked = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("a line must be one JSON object.") from None
-    if not isinstance(asked, dict) or not {"id", "time"} <= asked.keys() <= {"id", "time", "values"}:
-        raise ValueError('a line must be an object with "id", "time" and, for a reading, "values".')
-    name, time, values = asked["id"], asked["time"], asked.get("values")
+    single = live.forecaster.columns_.id is None
+    needed = {"time"} if single else {"id", "time"}
+    if not isinstance(asked, dict) or not needed <= asked.keys() <= {"id", "time", "values"}:
+        first = "" if single else '"id", '
+        raise ValueError(f'a line must be an object with {first}"time" and, for a reading, "values".')
+    name, time, values = asked.get("id"), asked["time"], asked.get("values")
     if values is not None and not isinstance(values, dict):
         raise ValueError('"values" must be an object from names to numbers.')
     if values is not None and not live.update(name, time, values):

@@ -28,14 +28,14 @@ def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -
         known = nw.from_native(frame, eager_only=True)
         odd = [name for name in known.columns if not isinstance(name, str)]
     except nw.exceptions.DuplicateError:
-        raise ValueError(f"`frame` must not have two columns of one name, got {list(frame.columns)}.") from None
+        raise ValueError(f"the table must not have two columns of one name, got {list(frame.columns)}.") from None
     except TypeError:
         raise ValueError(
-            "`frame` must be a pandas or polars frame or the path of a .csv or .parquet file, "
+            "the table must be a pandas or polars frame or the path of a .csv or .parquet file, "
             f"got {type(frame).__name__}."
         ) from None
     if odd:
-        raise ValueError(f"`frame` must have columns with text for names, got {odd}.")
+        raise ValueError(f"the table must have columns with text for names, got {odd}.")
     _require(wanted, known.columns)
     if known[time].dtype == nw.Object and len({getattr(entry, "tzinfo", None) is None for entry in known[time]}) == 2:
         raise ValueError(f"column {time!r} must have a time zone in all rows or in none: only some have one.")
@@ -43,17 +43,18 @@ def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -
     try:
         return pl.DataFrame({name: known[name].to_polars() for name in columns})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects
-        raise ValueError(f"`frame` must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
+        raise ValueError(f"the table must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
 
 
 def written_times(column: pl.Series) -> pl.Series:
     """A column of times; where it is text, the numbers or dates that are written there."""
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
+    _check_digits(column)
     if column.dtype != pl.String or column.null_count() == len(column):
         return column
     _check_dates(column)
-    if len(_no_numbers(column)) == 0:
+    if len(no_numbers(column)) == 0:
         return column.str.strip_chars().cast(pl.Float64)
     try:
         if bool(column.str.contains(r"^\d{4}-\d{2}-\d{2}$").all()):
@@ -68,29 +69,40 @@ def written_times(column: pl.Series) -> pl.Series:
 def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:
     name = path.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
-        raise ValueError(f"`frame` must be the path of a .csv, .csv.gz or .parquet file, got {path}.")
+        raise ValueError(f"the table must be a .csv, .csv.gz or .parquet file, got {path}.")
     if not path.is_file():
-        raise FileNotFoundError(f"`frame` must be a file that exists: there is no {path}.")
+        raise FileNotFoundError(f"the table must be a file that exists: there is no {path}.")
     try:
         if name.endswith(".parquet"):
             _require(wanted, pl.read_parquet_schema(path))
             return pl.read_parquet(path, columns=None if everything else wanted)
         start = pl.read_csv(path, n_rows=1000, infer_schema_length=0, null_values=_MISSING)  # all of it as text
+        _check_header(path)
         _require(wanted, start.columns)
         _check_dates(start[time])
         numbers = [c for c in (start.columns if everything else wanted) if c not in text]
         table = _read_numbers(path, numbers, start)
         if text:  # apart, because what marks a missing number may be a name
             table = table.hstack(pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String)))
-        return table
+        return table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ValueError(f"{path} must be a readable table: {str(error).splitlines()[0]}") from None
+
+
+def _check_header(path: Path) -> None:
+    """No two columns of one name, of which polars would rename one."""
+    names = pl.read_csv(path, n_rows=1, has_header=False, infer_schema_length=0).row(0)
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"the table must not have two columns of one name: {', '.join(map(repr, twice))} is there twice."
+        )
 
 
 def _read_numbers(path: Path, columns: list[str], start: pl.DataFrame) -> pl.DataFrame:
     """Columns of a CSV file whose kinds, numbers or dates, are those of its ``start`` if they can be."""
     # A column that begins empty or with whole numbers may go on with others.
-    likely = {c: pl.Float64 for c in columns if len(_no_numbers(start[c])) == 0}
+    likely = {c: pl.Float64 for c in columns if len(no_numbers(start[c])) == 0}
     options: dict[str, Any] = {"columns": columns, "null_values": _MISSING, "try_parse_dates": True}
     try:
         return pl.read_csv(path, schema_overrides=likely, infer_schema_length=1000, **options)
@@ -99,19 +111,33 @@ def _read_numbers(path: Path, columns: list[str], start: pl.DataFrame) -> pl.Dat
         return table.with_columns(c.cast(pl.Float64) for c in table if c.null_count() == len(c))
 
 
-def _no_numbers(column: pl.Series) -> pl.Series:
+def no_numbers(column: pl.Series) -> pl.Series:
     """The entries of a column of text that are there but are no numbers."""
     return column.filter(column.is_not_null() & column.str.strip_chars().cast(pl.Float64, strict=False).is_null())
 
 
 def _check_dates(column: pl.Series) -> None:
     """Only dates that mean the same everywhere: is 02/01/2024 in January or in February?"""
-    other = _no_numbers(column)
+    other = no_numbers(column)
     other = other.filter(~other.str.contains(r"^\d{4}-\d{2}-\d{2}"))
     if len(other):
         raise ValueError(
             f"column {column.name!r} must hold numbers or dates like 2024-01-31 or 2024-01-31T12:00:00, "
             f"got {other[0]!r}."
+        )
+
+
+def _check_digits(column: pl.Series) -> None:
+    """20240131 is a date, not a number of days."""
+    numbers = column.cast(pl.Float64, strict=False) if column.dtype == pl.String else column
+    if not numbers.dtype.is_numeric() or numbers.null_count() or not len(numbers):
+        return
+    if not 18000101 <= numbers.min() <= numbers.max() <= 21001231 or bool((numbers != numbers.floor()).any()):  # type: ignore[operator]
+        return
+    if numbers.cast(pl.Int64).cast(pl.String).str.to_date("%Y%m%d", strict=False).null_count() == 0:
+        raise ValueError(
+            f"column {column.name!r} must hold dates like 2024-01-31: {int(numbers[0])} would count as a number, "
+            "and the last day of a month would be 70 away from the next."
         )
 
 

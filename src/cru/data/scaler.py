@@ -9,6 +9,7 @@ from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kind = Literal["standard", "min-max"]
+ROUNDING = 1e-14  # of the largest value: the deviation of a constant that is not a binary fraction
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Scaler:
                 seen = np.append(seen, 0.0)
             low, width = (seen.mean(), seen.std()) if kind == "standard" else (seen.min(), np.ptp(seen))
             shift.append(float(low))
-            scale.append(float(width) if width > 0 else 1.0)
+            scale.append(float(width) if width > ROUNDING * np.abs(seen).max() else 1.0)
         return Scaler(tuple(shift), tuple(scale))
 
     def transform(self, values: Array) -> Array:

@@ -186,6 +186,14 @@ def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:
     return int(np.searchsorted(offsets, row, side="right")) - 1
 
 
+class ReadingError(ValueError):
+    """A sentence about the reading at a time, for who knows what that time was before it became a number."""
+
+    def __init__(self, before: str, time: float, after: str) -> None:
+        super().__init__(f"{before}{time:.15g}{after}")
+        self.before, self.time, self.after = before, float(time), after
+
+
 def make_series(
     times: Shaped[np.ndarray, " ..."],
     values: Shaped[np.ndarray, " ..."],
@@ -217,8 +225,8 @@ def make_series(
         infinite = np.isinf(column).any(axis=tuple(range(1, column.ndim)))
         if infinite.any():
             row = int(infinite.argmax())
-            where = f"series {ids[series_of_row(row, offsets)]} is infinite at time {times[row]:g}"
-            raise ValueError(f"`{argument}` must be finite, with NaN for missing: {name!r} of {where}.")
+            where = f"{name!r} of series {ids[series_of_row(row, offsets)]} is infinite at time "
+            raise ReadingError(f"`{argument}` must be finite, with NaN for missing: {where}", times[row], ".")
     if not np.isfinite(times).all():
         raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
     falls = np.diff(times) < 0

@@ -7,10 +7,12 @@ import numpy as np
 import polars as pl
 
 from cru.data.grouping import average, group, pivot
-from cru.data.reading import read_table
-from cru.data.series import SeriesSet, as_times, make_series, series_of_row
+from cru.data.reading import no_numbers, read_table
+from cru.data.series import ReadingError, SeriesSet, as_times, make_series, series_of_row
 
 AVERAGE = "Give `duplicates='mean'` to average them."
+LEAVE_OUT = "Leave them out with `values`"
+SEVERAL = " If the table holds several series, name the column that tells them apart with `id`."
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
     "us": 10**3,
@@ -66,7 +68,8 @@ def from_table(
     wanted = list(dict.fromkeys(keys + labels + (chosen or [])))
     table = read_table(frame, wanted, time=time, text=text, everything=chosen is None)
     columns = chosen if chosen is not None else [name for name in table.columns if name not in keys + labels]
-    _check_columns(table, keys, columns, labels)
+    hint = SEVERAL if id is None else ""
+    _check_columns(table, keys, columns, labels, hint)
 
     # Each column leaves the table when it has been read: ten million rows are large.
     names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int32))
@@ -77,7 +80,7 @@ def from_table(
         readings = _numbers(table.drop_in_place(columns[0]))
         long = pivot(series, times, code, readings, count=len(names), width=len(variables))
         if duplicates == "refuse":
-            _refuse(long.repeated, long.times, long.offsets, names)
+            _refuse(long.repeated, long.times, long.offsets, names, hint)
         del series, times, code, readings
         return make_series(long.times, long.values, long.offsets, names=variables, **options)
 
@@ -85,7 +88,7 @@ def from_table(
     repeated = np.flatnonzero(np.diff(groups.starts, append=len(times)) > 1)
     del series, times
     if duplicates == "refuse":
-        _refuse(repeated, groups.times, groups.offsets, names)
+        _refuse(repeated, groups.times, groups.offsets, names, hint)
 
     left = {column.name: column for column in table}  # out of which a column is taken at once, however many there are
     del table
@@ -132,7 +135,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)
 
 
-def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targets: list[str]) -> None:
+def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targets: list[str], hint: str) -> None:
     if not values:
         raise ValueError("`values` must name at least one column of readings.")
     if len(set(keys + values)) < len(keys + values):
@@ -145,12 +148,19 @@ def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targ
         empty = table[name].null_count() + int((table[name].is_nan().sum() or 0) if table[name].dtype.is_float() else 0)
         if empty:
             raise ValueError(f"column {name!r} must be filled in every row: {empty} of {len(table)} are missing.")
-    wrong = [f"{name!r} ({table[name].dtype})" for name in values + targets if not _is_number(table[name])]
+    wrong = [_like(table[name]) for name in values + targets if not _is_number(table[name])]
     if wrong:
         raise ValueError(
             f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
-            "Leave them out with `values`, or turn them into numbers (0/1 columns, say)."
+            f"{LEAVE_OUT}, or turn them into numbers (0/1 columns, say).{hint}"
         )
+
+
+def _like(column: pl.Series) -> str:
+    """The name of a column of no numbers, and the first entry that is none."""
+    if column.dtype != pl.String or len(found := no_numbers(column)) == 0:
+        return f"{column.name!r} ({column.dtype})"
+    return f"{column.name!r} ({found[0]!r} in row {int((column == found[0]).arg_max() or 0) + 1})"
 
 
 def _is_number(column: pl.Series) -> bool:
@@ -199,11 +209,13 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
     return (ticks - ticks[first]) / (UNITS[unit] / tick), unit, origin
 
 
-def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str]) -> None:
+def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str], hint: str) -> None:
     """Say which series repeats which time, if any does."""
     if len(repeated):
         series = series_of_row(int(repeated[0]), offsets)
-        raise ValueError(
+        raise ReadingError(
             f"the table must have one reading for each series, variable and time: series {names[series]} has "
-            f"several at time {times[repeated[0]]:g}, one of {len(repeated)} such times. {AVERAGE}"
+            "several at time ",
+            times[repeated[0]],
+            f", one of {len(repeated)} such times. {AVERAGE}{hint}",
         )

@@ -15,6 +15,7 @@ PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 _Z90 = 1.6448536269514722
 # The same for N(0, 1), where there are no errors to go by.
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
+UNMEASURED = "There were too few withheld values to calibrate the intervals: they are the model's own."
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,11 @@ class Calibration:
         each = _own(errors, counted, np.tile(everything, (errors.shape[1], 1)))
         own = [_own(errors[group == g], counted[group == g], each) for g in (0, *kept, last)]
         return Calibration(np.array(leads), np.round(own, 6))  # as it is saved
+
+    @property
+    def measured(self) -> bool:
+        """Whether there were errors enough to go by, at any lead and of any variable."""
+        return not np.allclose(self.quantiles, NORMAL, atol=1e-5)
 
     def quantile(self, p: float, lead: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n variable"]:
         """The ``p``-quantile of the standardised error of each variable at each lead."""

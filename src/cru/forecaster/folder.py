@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import cru
 from cru.data import Scaler
 from cru.data.cache import load_series, save_series
-from cru.forecaster.calibration import Calibration
+from cru.forecaster.calibration import UNMEASURED, Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.frames import Columns
 from cru.models import Spec, create
@@ -118,9 +118,18 @@ def fingerprint(forecaster: "Forecaster") -> str:
 
 def check_empty(folder: Path) -> None:
     """Whether a model can be kept there without a loss of anything else."""
-    other = folder.is_dir() and any(folder.iterdir()) and not (folder / _CONFIG).is_file()
+    other = folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder / _CONFIG)
     if other or (folder.exists() and not folder.is_dir()):
         raise ValueError(f"{folder} must be a new or empty folder, or one with a model of this library.")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a configuration is one that `save` wrote, of whatever version."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and {"format", "version", "sha256"} <= config.keys()
 
 
 def _digest(config: dict[str, Any]) -> str:
@@ -144,6 +153,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
             if f"coverage{n}" in scores
         ),
     ]
+    doubt = "" if forecaster.calibration_.measured else f"\n{UNMEASURED}\n"
     table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
     size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
     readings = (
@@ -161,7 +171,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
 | on {scores["count"]:,} withheld values of validation series | |
 |---|---|
 {table}
-
+{doubt}
 ```python
 from cru import Forecaster
 

@@ -13,7 +13,8 @@ import polars as pl
 
 from cru.data import Scaler, SeriesSet, from_table
 from cru.data.reading import read_table
-from cru.data.tables import AVERAGE
+from cru.data.series import ReadingError
+from cru.data.tables import AVERAGE, LEAVE_OUT, SEVERAL
 from cru.forecaster.clock import Clock
 
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
@@ -58,14 +59,18 @@ class Columns:
             )
         values = self.values[0] if self.variable is not None and self.values else self.values
         numbers = pl.Series(self.time, clock.column(frame[self.time]), dtype=pl.Float64)
-        series = from_table(
-            frame.with_columns(numbers),
-            id=self.id,
-            time=self.time,
-            values=values,
-            variable=self.variable,
-            duplicates=self.duplicates,  # type: ignore[arg-type]
-        )
+        try:
+            series = from_table(
+                frame.with_columns(numbers),
+                id=self.id,
+                time=self.time,
+                values=values,
+                variable=self.variable,
+                duplicates=self.duplicates,  # type: ignore[arg-type]
+            )
+        except ReadingError as error:
+            moment = clock.stamps(np.array([error.time]))[0] if clock.kind != "number" else f"{error.time:.15g}"
+            raise ValueError(f"{error.before}{moment}{error.after}") from None
         return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
 
 
@@ -141,8 +146,9 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
     known = columns if columns.values is None or columns.variable else dataclasses.replace(columns, values=tuple(names))
     try:
         series = known.series(known.read(table), clock)
-    except ValueError as error:  # only `fit` has the argument that it may speak of
-        sentence = str(error).replace(AVERAGE, "Average them first, or fit again with `duplicates='mean'`.")
+    except ValueError as error:  # only `fit` has the arguments that it may speak of
+        average = "Average them first, or fit again so that they are averaged."
+        sentence = str(error).replace(AVERAGE, average).replace(LEAVE_OUT, "Leave them out").replace(SEVERAL, "")
         raise ValueError(sentence) from None
     strange = [name for name in series.names if name not in names]
     if strange:

@@ -175,7 +175,7 @@ class Stream:
         name = name_of(id)
         if self.forecaster.columns_.id is None and name != "0":
             raise ValueError(
-                f"`id` must be None: the model was fitted without ids, to a single series; got {id!r:.50}."
+                f"there must be no id: the model was fitted without ids, to a single series; got {id!r:.50}."
             )
         return name
 

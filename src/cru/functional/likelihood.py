@@ -24,7 +24,7 @@ def gaussian_nll(
     >>> gaussian_nll(ones, ones, ones, ones.bool())
     tensor([[1.8379]])
     """
-    var = var.clamp(min=VARIANCE_FLOOR)
+    var = var + (VARIANCE_FLOOR - var).clamp(min=0).detach()  # the floor has no part in the gradient: var can rise
     error = torch.where(mask, targets - mean, 0.0)
     return _summed(0.5 * weight * (_LOG_2_PI + var.log() + error.square() / var), mask)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from cru.layers.checks import require
 from cru.layers.observation import ObservationModel
@@ -117,21 +118,21 @@ class GRUODEBayes(nn.Module):
         parts = Parts.of(delta, self.longest)
         x, mask, delta = parts.spread(x), parts.spread(mask), parts.delta
         observed = mask.any(-1)
-        plan = Ragged.of((delta > 0) | observed)
+        active = (delta > 0) | observed
+        plan = Ragged.of(active | F.pad(active[:, :-1], (1, 0)))  # what follows the last update is after it
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = self.start.expand(x.shape[0], -1) if start is None else start.index_select(0, plan.order)
-        prior, posterior, predicted = [], [], []
+        prior, posterior = [], []
         columns = zip(*(plan.steps(part) for part in (x, mask, observed, delta)), strict=True)
         for t, (x_t, mask_t, seen, gap) in enumerate(columns):
             state = state[: len(gap)]
             if moves[t]:
                 state = self.ode(state, gap)
             prior.append(state)
-            predicted.append(self.f_obs(state))
             if updates[t]:
-                statistics = self.observation.compare(x_t, predicted[-1])
+                statistics = self.observation.compare(x_t, self.f_obs(state))
                 updated = self.cell(self.f_prep(statistics, mask_t), state)
                 state = torch.where(seen[:, None], updated, state)
             posterior.append(state)
-        before, after, expected = (parts.take(plan.join(part)) for part in (prior, posterior, predicted))
-        return BayesStates(before, after, expected, self.f_obs(after))
+        before, after = parts.take(plan.join(prior)), parts.take(plan.join(posterior))
+        return BayesStates(before, after, self.f_obs(before), self.f_obs(after))

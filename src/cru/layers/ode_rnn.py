@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.layers.ode import ODE
-from cru.layers.ragged import Ragged, reversed_series
+from cru.layers.ragged import Ragged, last_step, reversed_series
 
 
 class GRUUpdate(nn.Module):
@@ -95,8 +95,7 @@ class ODERNN(nn.Module):
 
         It starts at each series' last observation: times after it, padding or not, have no influence.
         """
-        steps = torch.arange(x.shape[1], device=x.device)
-        last = torch.where(observed, steps, 0).amax(1)
+        steps, last = torch.arange(x.shape[1], device=x.device), last_step(observed)
         until = steps < last[:, None]  # the walk's n-th gap is to step last - n
         gap = torch.where(until, reversed_series(F.pad(delta[:, 1:], (0, 1)), last - 1), 0.0)
         seen = reversed_series(observed, last) & (steps <= last[:, None])

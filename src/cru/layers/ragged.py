@@ -32,8 +32,7 @@ class Ragged(NamedTuple):
     @classmethod
     def of(cls, running: Bool[Tensor, "batch time"]) -> "Ragged":
         """A series ends after the last step at which it is ``running``, and has one step at least."""
-        numbers = torch.arange(running.shape[1], device=running.device)
-        last = torch.where(running, numbers, 0).amax(1)
+        numbers, last = torch.arange(running.shape[1], device=running.device), last_step(running)
         order = last.argsort(descending=True, stable=True)
         counts = (last[:, None] >= numbers[: int(last.max()) + 1]).sum(0)
         offsets = counts.cumsum(0) - counts
@@ -91,6 +90,11 @@ class Parts(NamedTuple):
     @property
     def _rows(self) -> Int64[Tensor, "batch 1"]:
         return torch.arange(len(self.end), device=self.end.device)[:, None]
+
+
+def last_step(where: Bool[Tensor, "batch time"]) -> Int64[Tensor, " batch"]:
+    """The last step of each series at which it holds, 0 where it never does."""
+    return torch.where(where, torch.arange(where.shape[1], device=where.device), 0).amax(1)
 
 
 def reversed_series(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cru.functional import Belief, FilterResult
 from cru.functional.combine import combine
-from cru.layers.ragged import reversed_series
+from cru.layers.ragged import last_step, reversed_series
 from cru.models.base import Batch, Model, Spec
 from cru.models.kalman import CRUModel, FastCRUModel, KalmanConfig, KalmanModel
 
@@ -32,7 +32,7 @@ class Bidirectional(KalmanModel):
         """As from the left alone, but with posteriors given the whole series."""
         left, observed = super().filter(features, batch), batch.observed
         steps = torch.arange(observed.shape[1], device=observed.device)
-        last = torch.where(observed, steps, 0).amax(1)  # the right begins with the last reading
+        last = last_step(observed)  # the right begins with the last reading
         before = steps < last[:, None]
         seen = reversed_series(observed, last) & (steps <= last[:, None])
         times = batch.times.gather(1, last[:, None]) - reversed_series(batch.times, last)

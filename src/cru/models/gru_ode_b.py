@@ -19,9 +19,8 @@ from cru.models.parts import BaselineModel, SolverConfig, state_output
 
 @dataclass(frozen=True, kw_only=True)
 class GRUODEBConfig(SolverConfig):
-    """The authors' sizes for USHCN. Trained at 0.001 with a weight decay of 1e-4."""
+    """The authors' sizes for USHCN, but a state of M (appendix D). Trained at 0.001 with a weight decay of 1e-4."""
 
-    hidden_size: int | None = 50
     solver: str = "midpoint"  # this and euler run on a clock that is stable over any gap; others are not
     steps: int = 1  # per part of a gap, for a fixed-step solver
     longest: float = 1.0  # part of a gap, in the unit of the times; the state relaxes at a rate of at most 1

@@ -8,6 +8,8 @@ from cru.functional import positive
 from cru.layers.encoders import apply_where
 from cru.models.base import Spec
 
+_LIMIT = 15.0  # of a logit: beyond 17 a probability is 1 in float32, and one that is wrong would have no gradient
+
 
 class Output(nn.Module):
     """From features at each time to the parameters of the likelihood, in the shape of the targets.
@@ -45,6 +47,6 @@ class Output(nn.Module):
             valid = features.new_ones(shape[:2], dtype=torch.bool)
         mean = apply_where(self.mean, features, valid).reshape(shape)
         if self.variance is None:
-            return mean.sigmoid(), None
+            return torch.sigmoid(mean + (mean.clamp(-_LIMIT, _LIMIT) - mean).detach()), None
         raw = apply_where(self.variance, features if spread is None else spread, valid, fill=1.0)
         return mean, self.variance_map.forward(raw.reshape(shape))

@@ -11,7 +11,7 @@ class Setting(NamedTuple):
     """What a dataset looks like to a model, and the sizes that the paper chose for it."""
 
     spec: Spec
-    hidden_size: int  # M, shared by all models but the GRUs and GRU-ODE-B
+    hidden_size: int  # M, shared by all models but the GRUs
     num_basis: int
     bandwidth: int
 
@@ -44,7 +44,7 @@ SETTINGS = {
         bandwidth=10,
     ),
 }
-_OWN_STATE = ("gru", "gru-dt", "gru-ode-b")  # 75, 75 and 50 on every dataset
+_OWN_STATE = ("gru", "gru-dt")  # 75 on every dataset
 
 
 def paper_options(name: str, dataset: str) -> dict[str, Any]:

@@ -73,5 +73,5 @@ def create(name: str, spec: Spec, **options: Any) -> Model:
 def entry(name: str) -> Entry:
     """The entry for ``name``; an unknown one gets the closest match."""
     if name not in MODELS:
-        raise ValueError(f"`name` must be a known model, got {name!r}; {did_you_mean(name, MODELS)}")
+        raise ValueError(f"there is no model {name!r}; {did_you_mean(name, MODELS)}")
     return MODELS[name]

@@ -13,7 +13,7 @@ class Engine:
     """What the loop has to know of where it runs. One process unless `torchrun` or `accelerate launch` started it.
 
     The gradients of the processes are added up after the backward pass, weighted by what each of them counted, so that
-    a step is the same whatever the number of processes.
+    a step is the same whatever the number of processes, for a loss that is a mean over time points with a target.
     """
 
     def __init__(self) -> None:

@@ -28,11 +28,10 @@ def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[st
     >>> settings_for("pendulum-regression", "f-cru", changes=["training.epochs=5"]).training.learning_rate
     0.005
     """
-    from cru.models import MODELS
+    from cru.models.registry import entry
 
     table = read_preset(preset)
-    if model not in MODELS:
-        raise ValueError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
+    entry(model)  # an unknown name is an error
     if model not in table["models"]:
         known = ", ".join(table["models"])
         raise ValueError(f"{preset!r} has no settings for the model {model!r}; there are {known}.")

@@ -148,18 +148,18 @@ def _pace(entries: Iterable[Mapping[str, Any]]) -> float | None:
 
 
 def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds for the epochs that are left: what the ledger measured for this model on this experiment, else the
-    paper's time, divided by how much quicker than the paper the runs in the ledger were: this model's, or any."""
+    """Seconds for the epochs that are left: what the ledger measured for this model on this experiment, else on another
+    of these series, else for other models on this experiment; else the paper's time, at the pace of the ledger."""
     name, preset = settings.model.name, str(settings.preset)
     if name in NAIVE:
         return 0.0
     trained = [e for e in entries if e["model"] not in NAIVE and "data.train" not in e["changed"]]
-    known = [e["seconds_per_epoch"] for e in trained if (e["preset"], e["model"]) == (preset, name)]
-    if known:
-        epoch = statistics.median(known)
-    else:
-        of_this = [e for e in trained if e["model"] == name]
-        epoch = (paper_seconds(preset, name) or 100.0) * (_pace(of_this) or _pace(trained) or 1.0)
+    here = [e for e in trained if e["preset"] == preset]
+    near = [e for e in trained if e["settings"]["data"]["dataset"] == settings.data.dataset]
+    alike = [[e for e in group if e["model"] == name] for group in (here, near)]
+    known = next(({e["model"]: e["seconds_per_epoch"] for e in group} for group in (*alike, here) if group), None)
+    paper = (paper_seconds(preset, name) or 100.0) * (_pace(trained) or 1.0)
+    epoch = statistics.median(known.values()) if known else paper  # the latest of each model
     try:
         done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]
     except (OSError, ValueError, KeyError):
