@@ -106,6 +106,8 @@ def test_it_has_learned_something(trained):
     fresh = stations(20, 25, seed=8)
     rule = Forecaster("mean", progress=False).fit(fresh, id="station", time="date")
     assert trained.score(fresh) > 0.3 > rule.score(fresh)
+    last = Forecaster("last-value", progress=False).fit(stations(200, 25, seed=1), id="station", time="date")
+    assert last.scores_["r2"] == last.scores_["r2_last_value"] == trained.scores_["r2_last_value"]
     assert 0.85 < trained.scores_["coverage90"] < 0.95 and trained.scores_["count"] > 500
 
 

@@ -45,7 +45,8 @@ def fit(
     console = make_console()
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
-    said = f"R² {scores['r2']:.3f} on {scores['count']:,} withheld values"
+    said = f"R² {scores['r2']:.3f} (the last value seen: {scores['r2_last_value']:.3f})"
+    said += f" on {scores['count']:,} withheld values"
     if "coverage90" in scores:
         said += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
     console.print(f"{said}. Kept in {out}.", soft_wrap=True)

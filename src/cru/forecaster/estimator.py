@@ -108,14 +108,14 @@ class Forecaster(Estimator):
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
         check_sensible(series, scaler)
         known = type(parts)(*(part.scaled_by(scaler) for part in parts))
-        settings: dict[str, Any] = {"model": name, "options": options, "training": training, "seed": seed}
-        model = learn(known, **settings, listener=self._listener())
-        errors = errors_of(model, known.validation, seed=seed)
+        model = learn(known, model=name, options=options, training=training, seed=seed, listener=self._listener())
+        naive = learn(known, model="last-value", options={}, training=training, seed=seed, listener=None)
+        errors, floor = (errors_of(each, known.validation, seed=seed) for each in (model, naive))
         self.name_, self.model_, self.scaler_, self.clock_, self.columns_ = name, model, scaler, clock, columns
         self.names_, self.options_, self.history_ = series.names, options, series
         self.gap_ = median_gap(series)
         self.calibration_ = errors.calibration()
-        self.scores_ = judge(errors)
+        self.scores_ = judge(errors) | {"r2_last_value": judge(floor)["r2"]}
         return self
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:

@@ -146,6 +146,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
     series = forecaster.history_
     rows = [
         ("R²", f"{scores['r2']:.3f}"),
+        ("R² of the last value seen, to compare", f"{scores['r2_last_value']:.3f}"),
         ("mean absolute error, in standard deviations", f"{scores['mae']:.3f}"),
         *(
             (f"inside the {n} % interval", f"{scores[f'coverage{n}']:.1%}")
