@@ -383,3 +383,14 @@ def test_parameters_are_those_of_the_paper() -> None:
     band = 15 * 7 - 2 * (1 + 2 + 3)
     assert count(cru.CRU(1, 30)) == 15 * 4 * band + 15 * 31 + 30 + 30
     assert count(cru.FastCRU(1, 30)) == 15 * 30 + 30 * 30 + 15 * 31 + 30 + 30
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3, 5.0])
+def test_a_coupled_cru_starts_by_turning(gap: float) -> None:
+    layer = cru.CRU(3, 8, coupling=0.7).double()
+    mean = torch.randn(2, 8, dtype=torch.float64)
+    upper, lower = mean.chunk(2, -1)
+    angle = torch.tensor(0.7 * gap, dtype=torch.float64)
+    expected = torch.cat([upper * angle.cos() + lower * angle.sin(), lower * angle.cos() - upper * angle.sin()], -1)
+    moved = layer.propagate(layer.initial(2)._replace(mean=mean), gap)
+    torch.testing.assert_close(moved.mean, expected)

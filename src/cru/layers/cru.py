@@ -22,13 +22,20 @@ class CRU(LocallyLinearLayer):
         hidden_size: size M of the state, even; a latent observation has D = M / 2 dimensions.
         num_basis: number K of basis matrices.
         bandwidth: entries |i - j| <= bandwidth of each D × D block are trained.
+        coupling: where the two halves of the state start: 0, as in the paper, where nothing moves; else they turn into
+            each other at this rate, in radians for a unit of scaled time.
         time_scale: multiplies the gaps.
         noise_map, variance_map: how the process noise and the observation variance are kept positive; see
             `cru.functional.positive`.
     """
 
+    def __init__(self, input_size: int, hidden_size: int, *, coupling: float = 0.0, **options: Any) -> None:
+        self.coupling = coupling
+        super().__init__(input_size, hidden_size, **options)
+
     def _add_bases(self, where: dict[str, Any]) -> None:
-        self.basis = BandedBasis(self.num_basis, self.obs_size, self.bandwidth, **where)
+        sizes = (self.num_basis, self.obs_size, self.bandwidth)
+        self.basis = BandedBasis(*sizes, upper_right=self.coupling, lower_left=-self.coupling, **where)
 
     def transition(self) -> ExpmTransition:
         """A = Σ_k α_k B_k."""

@@ -49,6 +49,17 @@ class BandedConfig(KalmanConfig):
     bandwidth: int = 3  # 10 on PhysioNet
 
 
+@dataclass(frozen=True, kw_only=True)
+class CRUConfig(BandedConfig):
+    """And of the CRU itself."""
+
+    coupling: float = 0.0  # radians for a unit of scaled time, at which the halves of the state start to turn
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_not_negative("coupling")
+
+
 class KalmanModel(Model):
     """Latent observations from an encoder, filtered; the mean is decoded from the posterior mean, the variance from
     the posterior covariance. A leaf says which layer it is."""
@@ -122,11 +133,13 @@ class KalmanModel(Model):
 class CRUModel(KalmanModel):
     """The Continuous Recurrent Unit between encoder and decoder."""
 
-    config: BandedConfig
+    Config: ClassVar[type] = CRUConfig
+    config: CRUConfig
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
         """`cru.layers.CRU`."""
-        return CRU(input_size, hidden_size, bandwidth=self.config.bandwidth, **options)
+        config = self.config
+        return CRU(input_size, hidden_size, bandwidth=config.bandwidth, coupling=config.coupling, **options)
 
 
 class FastCRUModel(KalmanModel):
