@@ -66,7 +66,11 @@ class LiteralFilter(torch.nn.Module):
         super().__init__()
         self.layer, self.observe, self.obs_size = layer, layer.observe, layer.obs_size
 
-    def filter(self, y: Any, y_var: Any, times: Any, mask: Any) -> FilterResult:
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.layer.dtype
+
+    def filter(self, y: Any, y_var: Any, times: Any, mask: Any, state: Any = None) -> FilterResult:
         delta = gaps(times, None, self.layer.time_scale, y.dtype)
         observed = mask[..., None].expand_as(y)
         start = self.layer.initial(len(y))
