@@ -69,7 +69,9 @@ class Columns:
                 duplicates=self.duplicates,  # type: ignore[arg-type]
             )
         except ReadingError as error:
-            moment = clock.stamps(np.array([error.time]))[0] if clock.kind != "number" else f"{error.time:.15g}"
+            if clock.kind == "number":
+                raise
+            moment = clock.stamps(np.array([error.time]))[0]
             raise ValueError(f"{error.before}{moment}{error.after}") from None
         return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
 

@@ -24,7 +24,7 @@ def gaussian_nll(
     >>> gaussian_nll(ones, ones, ones, ones.bool())
     tensor([[1.8379]])
     """
-    var = var + (VARIANCE_FLOOR - var).clamp(min=0).detach()  # the floor has no part in the gradient: var can rise
+    var = held(var, VARIANCE_FLOOR)
     error = torch.where(mask, targets - mean, 0.0)
     return _summed(0.5 * weight * (_LOG_2_PI + var.log() + error.square() / var), mask)
 
@@ -40,6 +40,17 @@ def bernoulli_nll(
     """
     counted = torch.where(mask, targets, 0.0)
     return _summed(F.binary_cross_entropy(probability, counted, reduction="none"), mask)
+
+
+def held(x: Float[Tensor, "*shape"], low: float, high: float | None = None) -> Float[Tensor, "*shape"]:
+    """``x`` between bounds that have no part in its gradient: what is beyond one can come back.
+
+    >>> x = torch.tensor([-2.0, 0.5], requires_grad=True)
+    >>> held(x, 0.0).sum().backward()
+    >>> x.grad
+    tensor([1., 1.])
+    """
+    return x + (x.clamp(low, high) - x).detach()
 
 
 def mean_over_times(nll: Float[Tensor, "batch time"], mask: Bool[Tensor, "batch time *mask"]) -> Float[Tensor, ""]:

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import positive
+from cru.functional.likelihood import held
 from cru.layers.encoders import apply_where
 from cru.models.base import Spec
 
@@ -47,6 +48,6 @@ class Output(nn.Module):
             valid = features.new_ones(shape[:2], dtype=torch.bool)
         mean = apply_where(self.mean, features, valid).reshape(shape)
         if self.variance is None:
-            return torch.sigmoid(mean + (mean.clamp(-_LIMIT, _LIMIT) - mean).detach()), None
+            return held(mean, -_LIMIT, _LIMIT).sigmoid(), None
         raw = apply_where(self.variance, features if spread is None else spread, valid, fill=1.0)
         return mean, self.variance_map.forward(raw.reshape(shape))
