@@ -24,6 +24,12 @@ def test_take_keeps_series_whole_and_in_order(ragged):
         ragged.first(0)
 
 
+def test_a_mask_of_series_is_refused(ragged):
+    for choose in (ragged.take, ragged.batch):
+        with pytest.raises(ValueError, match=r"got a mask: take np\.flatnonzero"):
+            choose([True] * len(ragged))
+
+
 def test_batches_cover_every_series_once(ragged):
     assert [batch.ids for batch in ragged.batches(2)] == [("a", "b"), ("c",)]
     shuffled = [i for batch in ragged.batches(2, rng=np.random.default_rng(1)) for i in batch.ids]

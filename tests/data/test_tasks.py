@@ -104,6 +104,13 @@ def test_one_step_ahead_asks_before_it_tells(ragged):
     assert one_step_ahead(empty).lengths.tolist() == [0]
 
 
+def test_labels_in_small_whole_numbers_are_no_pictures():
+    label = np.arange(4, dtype=np.uint8)
+    flat = np.arange(4.0), np.ones((4, 1)), np.array([0, 4])
+    series = make_series(*flat, ids=["a"], names=["x"], per_time={"label": label})
+    assert regression(series, target="label").batch([0]).targets.flatten().tolist() == [0, 1, 2, 3]
+
+
 def test_regression_takes_its_targets_from_the_labels():
     series = generate(REGRESSION, 3, seed=0)
     tasked = regression(series, target="sin_cos")

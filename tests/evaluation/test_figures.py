@@ -30,7 +30,7 @@ MADE = {
     "curves": lambda: figures.draw_curves({"cru": [Learning([1, 2, 3], [3.0, 1.0, 2.0])]}),
     "calibration": lambda: figures.draw_calibration({"cru": calibration([weather()])}),
     "gaps": lambda: figures.draw_gaps({"cru": error_by_gap([weather()])}, time_unit="D", error="RMSE [–]"),
-    "series": lambda: figures.draw_series(weather(), names="abcde", units=("mm",) * 5, time_unit="D"),
+    "series": lambda: figures.draw_series(weather(), regression=False, names="abcde", units=("mm",) * 5, time_unit="D"),
 }
 
 
@@ -105,7 +105,7 @@ def test_trajectory_has_truth_then_what_was_seen_then_the_model():
 
 def test_series_shows_what_was_seen_and_what_was_withheld():
     output = weather()
-    axis = figures.draw_series(output, names="abcde", units=("mm",) * 5, time_unit="D").axes[0]
+    axis = figures.draw_series(output, regression=False, names="abcde", units=("mm",) * 5, time_unit="D").axes[0]
     drawn = {line.get_label(): line.get_xydata() for line in axis.lines}
     seen = output.mask[:, 0]
     np.testing.assert_array_equal(drawn["seen"][:, 1], output.targets[seen, 0])
@@ -123,7 +123,7 @@ def test_figures_say_what_they_need():
     with pytest.raises(ValueError, match=r"'trajectory' is of one test sequence, gru has another"):
         figures.draw_trajectory({"cru": filled_in(), "gru": filled_in(seed=1)})
     with pytest.raises(ValueError, match=r"'series' .* 'trajectory' for images"):
-        figures.draw_series(filled_in(), names=["image"])
+        figures.draw_series(filled_in(), regression=False, names=["image"])
     with pytest.raises(ValueError, match=r"'gain-sparseness' needs two gains"):
         figures.draw_gain_sparseness({0: np.ones(1), 3: np.ones(1)}, features=5)
 

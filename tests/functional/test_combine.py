@@ -31,3 +31,11 @@ def test_certain_beliefs_stay_finite() -> None:
     assert torch.equal(both.mean, torch.ones(1, 4))
     sum(field.sum() for field in both[:4]).backward()
     assert torch.isfinite(zero.grad).all()
+
+
+def test_one_half_may_be_far_more_certain_than_the_other() -> None:
+    for small in (1e-4, 1e-8, 1e-12):
+        upper, lower, none = torch.full((1, 1), small), torch.full((1, 1), 10.0), torch.zeros(1, 1)
+        both = combine(Belief(torch.zeros(1, 2), upper, lower, none), Belief(torch.ones(1, 2), upper, lower, none))
+        torch.testing.assert_close(both.mean, torch.full((1, 2), 0.5), rtol=1e-5, atol=0)
+        torch.testing.assert_close(both.upper, upper / 2, rtol=1e-5, atol=0)

@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Bernoulli, Normal
 
 from cru.functional import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll, mean_over_times
+from cru.functional.likelihood import clamp_value
 
 
 def random(*shape: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -67,3 +68,19 @@ def test_the_mean_is_over_times_that_have_a_target() -> None:
     mask = torch.tensor([[[True, False], [False, False], [True, True]]])
     assert mean_over_times(torch.tensor([[2.0, 0.0, 4.0]]), mask) == 3
     assert mean_over_times(torch.zeros(1, 3), torch.zeros_like(mask)) == 0
+
+
+def test_a_probability_that_is_no_number_gives_none_and_does_not_raise() -> None:
+    """Training skips such a step, and stops with a message of its own where there are too many."""
+    probability = torch.tensor([[[0.5, torch.nan]]])
+    mask = torch.ones(1, 1, 2, dtype=torch.bool)
+    assert bernoulli_nll(torch.zeros(1, 1, 2), probability, mask).isnan().all()
+    assert torch.isfinite(bernoulli_nll(torch.zeros(1, 1, 2), probability, ~probability.isnan())).all()
+
+
+@pytest.mark.parametrize("far", [20.0, 1e9, 1e30])
+def test_a_bound_is_exact_however_far_beyond_it_a_value_is(far: float) -> None:
+    x = torch.tensor([-far, far], requires_grad=True)
+    clamp_value(x, -15.0, 15.0).sum().backward()
+    assert clamp_value(x, -15.0, 15.0).tolist() == [-15.0, 15.0]
+    assert x.grad.tolist() == [1.0, 1.0]

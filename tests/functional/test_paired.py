@@ -163,6 +163,15 @@ def test_scan_and_compiled_agree_with_the_loop(run, time: int, dtype: torch.dtyp
     assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < tolerance
 
 
+@pytest.mark.parametrize("run", FILTERS)
+@pytest.mark.parametrize("smallest", [1e-4, 1e-9])
+def test_precise_readings_keep_their_variance_in_float32(run, smallest: float) -> None:
+    """1 - k of a gain k close to one has no digits left: the variance kept must not come from there."""
+    exact, rounded = (Problem(time=33, dtype=dtype) for dtype in (torch.float64, torch.float32))
+    found, expected = (run(p.start, p.y, smallest * p.y_var, p.mask, p.hops)[1].upper for p in (rounded, exact))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
+
+
 def smoothed_and_gradients(
     run, prior: Belief, posterior: Belief, hops: Hop
 ) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:

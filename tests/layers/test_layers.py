@@ -324,6 +324,35 @@ def test_autocast_leaves_the_filter_alone(name: str) -> None:
     assert torch.equal(output, layer(x, times)[0]) and later.mean.dtype == torch.float32
 
 
+def test_autocast_leaves_the_bare_filter_alone(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    expected = layer.filter(*layer.observe(x), times).posterior
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, y_var = layer.observe(x.bfloat16().float())
+        found = layer.filter(*layer.observe(x), times).posterior
+    assert y.dtype == y_var.dtype == torch.float32
+    assert torch.equal(found.mean, expected.mean)
+
+
+def test_a_whole_time_and_a_fraction_of_a_gap(name: str) -> None:
+    layer, (x, _) = build(name), series()
+    (_, whole), (_, real) = layer.step(x[:, 0], 3), layer.step(x[:, 0], 3.0)
+    assert layer.propagate(whole, 2).time.dtype == layer.propagate(whole, 2.0).time.dtype == torch.int64
+    for gap in (0.5, 2.0, 2):
+        assert torch.equal(layer.propagate(whole, gap).time.double(), layer.propagate(real, gap).time)
+        after = [layer.step(x[:, 1], 6, layer.propagate(state, gap))[0] for state in (whole, real)]
+        assert torch.equal(*after)
+
+
+def test_a_frozen_layer_can_be_copied_and_differentiated_twice(name: str) -> None:
+    layer, (x, times) = build(name), series()
+    layer.freeze()
+    x.requires_grad_()
+    for _ in range(2):
+        layer(x, times)[0].sum().backward()
+    assert torch.equal(copy.deepcopy(layer)(x, times)[0], layer(x, times)[0])
+
+
 def test_functional_transforms_work_in_pytorch(name: str) -> None:
     layer, (x, times) = build(name), series()
     _, state = layer(x, times)

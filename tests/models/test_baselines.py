@@ -6,7 +6,7 @@ from torch import nn
 
 from cru.functional import gaps
 from cru.functional.likelihood import gaussian_nll, mean_over_times
-from cru.models import Spec, create
+from cru.models import Prediction, Spec, create
 from tests.models.helpers import SPECS, changed, made, random_batch
 
 ODE_MODELS = ("ode-rnn", "latent-ode", "gru-ode-b")
@@ -91,7 +91,7 @@ def test_the_lower_bound_and_its_annealing(name: str) -> None:
         return model.loss(batch, progress=progress)
 
     torch.manual_seed(1)
-    likelihood = model.nll(model.decode(code.sample(), batch), batch)
+    likelihood = model.steady_nll(model.decode(code.sample(), batch), batch)
     for progress, weight in ((0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (1.0, 1.0)):
         torch.testing.assert_close(loss(progress), likelihood + weight * divergence)
 
@@ -118,6 +118,19 @@ def test_latent_ode_reads_backward() -> None:
     expected = model.encode(batch).mean
     assert torch.equal(model.encode(changed(batch, values=last)).mean, expected)
     assert not torch.equal(model.encode(changed(batch, values=first)).mean, expected)
+
+
+@pytest.mark.parametrize("name", ["gru-d", "ode-rnn", "latent-ode", "mtand"])
+def test_the_mean_is_trained_on_the_squared_error_and_the_variance_on_what_it_leaves(name: str) -> None:
+    model, batch = made(name, SPECS["features"], target_noise=0.5), random_batch(SPECS["features"])
+    mean, var = (field.detach().requires_grad_() for field in model(batch)[:2])
+    model.steady_nll(Prediction(mean, var), batch).backward()
+    counted = batch.target_mask
+    points = counted.flatten(2).any(-1).sum()
+    square = torch.autograd.grad((torch.where(counted, mean - batch.targets, 0.0) ** 2).sum() / points, mean)[0]
+    torch.testing.assert_close(mean.grad, square / (2 * 0.5**2))
+    likelihood = mean_over_times(gaussian_nll(batch.targets, mean.detach(), var, counted), counted)
+    torch.testing.assert_close(var.grad, torch.autograd.grad(likelihood, var)[0])
 
 
 def test_gru_ode_b_has_a_loss_in_two_parts() -> None:

@@ -160,6 +160,14 @@ def check_bit_by_bit(model: Model, batch) -> None:
         assert all(len(leaf) == 3 for leaf in tensors(state))
 
 
+@every_kind
+def test_a_stream_does_not_start_without_a_time(name: str, kind: str) -> None:
+    model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
+    empty = changed(batch, lengths=torch.tensor([0, *batch.lengths[1:]]))
+    with pytest.raises(ValueError, match=r"bit by bit|no time point to start at"):
+        model.advance(empty)
+
+
 def test_the_recurrent_models_stream() -> None:
     able = {name for name in MODELS if made(name, SPECS["features"]).streams}
     assert {"cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"} <= able

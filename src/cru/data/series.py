@@ -93,7 +93,7 @@ class SeriesSet:
 
     def take(self, indices: Sequence[int] | Int[np.ndarray, " n"]) -> "SeriesSet":
         """The chosen series, in the order given."""
-        chosen = np.asarray(indices, np.int64)
+        chosen = _numbers(indices)
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][chosen] - offsets[:-1], lengths)
@@ -137,7 +137,7 @@ class SeriesSet:
 
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
         """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no entries."""
-        chosen = np.asarray(indices, np.int64)
+        chosen = _numbers(indices)
         lengths = self.lengths[chosen]
         steps = np.arange(max(1, lengths.max(initial=0)))
         valid = steps < lengths[:, None]
@@ -152,7 +152,7 @@ class SeriesSet:
                 padded = flat[rows]
                 padded[~valid if blank else np.broadcast_to(lengths[:, None] == 0, valid.shape)] = 0
             tensor = torch.from_numpy(padded)
-            if flat.dtype == np.uint8:
+            if flat.dtype == np.uint8 and flat.ndim > 2:  # pictures
                 return tensor.to(dtype) / 255
             return tensor.to(dtype) if tensor.is_floating_point() and flat is not self.times else tensor
 
@@ -265,6 +265,14 @@ def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "...
             "(dates - dates.min()) / np.timedelta64(1, 'h')."
         )
     return array.astype(np.float64, copy=False)
+
+
+def _numbers(indices: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Of the series that are chosen."""
+    chosen = np.asarray(indices)
+    if chosen.dtype == bool:
+        raise ValueError("`indices` must be the numbers of series, got a mask: take np.flatnonzero(mask).")
+    return chosen.astype(np.int64)
 
 
 def _check_sizes(

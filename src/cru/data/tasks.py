@@ -69,6 +69,7 @@ def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
         raise ValueError(f"`target` must be kept with the series at each time, got {target!r}; there is {known}.")
     columns = [series.per_time[name] for name in targets]
     labels = np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
+    labels = labels if labels.dtype.kind == "f" else labels.astype(np.float32)
     known_labels = ~np.isnan(labels)
     return dataclasses.replace(
         series,

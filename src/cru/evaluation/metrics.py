@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from cru.models import Prediction
 REGIONS = ("all", "hidden")
 GAUSSIAN = ("mse", "mae", "nll", "crps", "coverage50", "coverage90")
 BERNOULLI = ("mse", "mae", "nll")
-_QUANTILE = {"coverage50": 0.6744897501960817, "coverage90": 1.6448536269514722}  # of the normal distribution
+_HALF_WIDTH = {"coverage50": NormalDist().inv_cdf(0.75), "coverage90": NormalDist().inv_cdf(0.95)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class Tally:
         var = prediction.var.flatten(2).double().clamp(min=VARIANCE_FLOOR)
         std = var.sqrt()
         nll = _each(gaussian_nll, targets, mean, var, counted)
-        inside = [(error <= quantile * std).double() for quantile in _QUANTILE.values()]
+        inside = [(error <= quantile * std).double() for quantile in _HALF_WIDTH.values()]
         return [error**2, error, nll, gaussian_crps(error / std) * std, *inside]
 
     def _total(self, entries: Tensor) -> Float64[Tensor, " width"]:

@@ -12,7 +12,7 @@ SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so m
 SKEWED = 50  # series before errors upwards and downwards are told apart
 _TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
 PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
-_Z90 = 1.6448536269514722
+_Z90 = NormalDist().inv_cdf(0.95)
 # The same for N(0, 1), where there are no errors to go by.
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 UNMEASURED = "There were too few withheld values to calibrate the intervals: they are the model's own."

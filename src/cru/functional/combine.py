@@ -5,7 +5,7 @@ import torch
 from cru.functional.belief import Belief, hold
 from cru.functional.scan import Matrix2
 
-SMALLEST = 1e-12  # of all variances together
+SMALLEST = 1e-12  # of the variances of one half together
 
 
 def combine(a: Belief, b: Belief) -> Belief:
@@ -17,10 +17,12 @@ def combine(a: Belief, b: Belief) -> Belief:
     (tensor([[0.5000, 0.5000]]), tensor([[0.5000]]))
     """
     A, B = (Matrix2(x.upper, x.side, x.side, x.lower) for x in (a, b))
-    unit = (A.a + A.d + B.a + B.d).clamp_min(SMALLEST)
-    part, total = (Matrix2(*(entry / unit for entry in matrix)) for matrix in (A, A.plus(B)))
-    least = torch.finfo(unit.dtype).eps  # S is singular where both are certain of the same
-    weight = part @ total._replace(a=total.a + least, d=total.d + least).inverse()
+    S = A.plus(B)
+    upper, lower = S.a.clamp_min(SMALLEST), S.d.clamp_min(SMALLEST)  # each half in a unit of its own
+    side = (upper * lower).sqrt()
+    ridge = torch.finfo(side.dtype).eps  # S is singular where both are certain of the same
+    scaled = Matrix2(S.a / upper + ridge, S.b / side, S.c / side, S.d / lower + ridge).inverse()
+    weight = A @ Matrix2(scaled.a / upper, scaled.b / side, scaled.c / side, scaled.d / lower)
     cov = weight @ B
     u, low = weight.times(*(y - x for x, y in zip(a.mean.chunk(2, -1), b.mean.chunk(2, -1), strict=True)))
     return hold(Belief(a.mean + torch.cat([u, low], -1), cov.a, cov.d, (cov.b + cov.c) / 2, a.time))

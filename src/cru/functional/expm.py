@@ -55,8 +55,8 @@ def doublings(bound: Float[Tensor, "..."]) -> int:
     """How many doublings ‖A Δ‖ <= bound needs. One look at the data; in an exported graph the maximum."""
     if torch.compiler.is_exporting():
         return MAX_DOUBLINGS
-    largest = float(bound.max()) if bound.numel() else 0.0
-    return min(max(0, math.ceil(math.log2(max(largest, 1.0)))), MAX_DOUBLINGS)
+    largest = min(max(1.0, float(bound.max()) if bound.numel() else 0.0), 2.0**MAX_DOUBLINGS)  # NaN counts as 1
+    return math.ceil(math.log2(largest))
 
 
 def discretise(

@@ -24,9 +24,9 @@ def gaussian_nll(
     >>> gaussian_nll(ones, ones, ones, ones.bool())
     tensor([[1.8379]])
     """
-    var = held(var, VARIANCE_FLOOR)
+    var = clamp_value(var, VARIANCE_FLOOR)
     error = torch.where(mask, targets - mean, 0.0)
-    return _summed(0.5 * weight * (_LOG_2_PI + var.log() + error.square() / var), mask)
+    return summed(0.5 * weight * (_LOG_2_PI + var.log() + error.square() / var), mask)
 
 
 def bernoulli_nll(
@@ -36,21 +36,23 @@ def bernoulli_nll(
 ) -> Float[Tensor, "batch time"]:
     """-x log p - (1 - x) log(1 - p), summed over the target entries that ``mask`` counts.
 
-    Grey values between 0 and 1 are allowed. The logarithms are held at -100, so that p = 0 and p = 1 are, too.
+    Grey values between 0 and 1 are allowed. The logarithms are held at -100, so that p = 0 and p = 1 are, too. NaN
+    gives NaN.
     """
     counted = torch.where(mask, targets, 0.0)
-    return _summed(F.binary_cross_entropy(probability, counted, reduction="none"), mask)
+    entries = F.binary_cross_entropy(probability.nan_to_num(0.5), counted, reduction="none")
+    return summed(torch.where(probability.isnan(), probability, entries), mask)
 
 
-def held(x: Float[Tensor, "*shape"], low: float, high: float | None = None) -> Float[Tensor, "*shape"]:
+def clamp_value(x: Float[Tensor, "*shape"], low: float, high: float | None = None) -> Float[Tensor, "*shape"]:
     """``x`` between bounds that have no part in its gradient: what is beyond one can come back.
 
     >>> x = torch.tensor([-2.0, 0.5], requires_grad=True)
-    >>> held(x, 0.0).sum().backward()
+    >>> clamp_value(x, 0.0).sum().backward()
     >>> x.grad
     tensor([1., 1.])
     """
-    return x + (x.clamp(low, high) - x).detach()
+    return x.clamp(low, high).detach() + (x - x.detach())
 
 
 def mean_over_times(nll: Float[Tensor, "batch time"], mask: Bool[Tensor, "batch time *mask"]) -> Float[Tensor, ""]:
@@ -58,7 +60,8 @@ def mean_over_times(nll: Float[Tensor, "batch time"], mask: Bool[Tensor, "batch 
     return nll.sum() / mask.flatten(2).any(-1).sum().clamp(min=1)
 
 
-def _summed(
+def summed(
     entries: Float[Tensor, "batch time *target"], mask: Bool[Tensor, "batch time *mask"]
 ) -> Float[Tensor, "batch time"]:
+    """The sum at each time of the entries that ``mask`` counts."""
     return torch.where(mask, entries, 0.0).flatten(2).sum(-1)

@@ -63,11 +63,12 @@ def filter_paired_scan(
     y_var = y_var.clamp_min(MIN_VARIANCE)
     weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, nothing where nothing is seen
     k1, k2 = hops.upper * weight, hops.side * weight
+    kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, precise where k1 is close to one
     seen = torch.where(mask, y, 0.0)
     c, s = hops.cos, hops.sin
     elements = _Filtering(
-        (1 - k1) * c, (1 - k1) * s, -s - k2 * c, c - k2 * s, k1 * seen, k2 * seen,
-        (1 - k1) * hops.upper, (1 - k1) * hops.side, hops.lower - k2 * hops.side,
+        kept * c, kept * s, -s - k2 * c, c - k2 * s, k1 * seen, k2 * seen,
+        kept * hops.upper, kept * hops.side, hops.lower - k2 * hops.side,
         c * seen * weight, s * seen * weight, c * c * weight, c * s * weight, s * s * weight,
     )  # fmt: skip
     first = update(predict_paired(start, Hop(*(h[:, 0] for h in hops))), y[:, 0], y_var[:, 0], mask[:, 0])

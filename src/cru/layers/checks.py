@@ -82,6 +82,7 @@ def as_times(times: Tensor, batch: int, steps: int, start: Tensor | None) -> Ten
 
 def as_queries(at: Tensor, times: Tensor) -> Tensor:
     """``at`` as (batch, query), none before the first of ``times`` of its series."""
+    require(isinstance(at, Tensor), f"`at` must be a tensor, got {type(at).__name__}.")
     batch, shape = len(times), tuple(at.shape)
     require(
         len(shape) == 1 or (len(shape) == 2 and shape[0] == batch),

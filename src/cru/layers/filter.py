@@ -178,7 +178,9 @@ class KalmanLayer(nn.Module):
         self, x: Float[Tensor, "batch time input"]
     ) -> tuple[Float[Tensor, "batch time obs"], Float[Tensor, "batch time obs"]]:
         """The layer's own encoder: two linear heads, the second made positive."""
-        return self.observation(x), self.variance_map.forward(self.observation_variance(x))
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(self.dtype)
+            return self.observation(x), self.variance_map.forward(self.observation_variance(x))
 
     def initial(self, batch: int) -> Belief:
         """The belief before anything is seen: mean 0, trainable variance (10 at the start), side 0."""
@@ -239,5 +241,8 @@ class KalmanLayer(nn.Module):
 
 
 def _later(time: Tensor, gap: Tensor) -> Tensor:
-    """``time + gap``; a time in whole numbers stays one, so that its precision is not lost."""
-    return time + (gap if time.is_floating_point() else gap.round().to(time.dtype))
+    """``time + gap``; whole numbers stay so while they can, so that their precision is not lost."""
+    if time.is_floating_point() or not gap.is_floating_point():
+        return time + gap
+    whole = not torch.compiler.is_compiling() and bool((gap == gap.round()).all())
+    return time + gap.to(time.dtype) if whole else time.double() + gap

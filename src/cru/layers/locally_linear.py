@@ -51,8 +51,9 @@ class LocallyLinearLayer(KalmanLayer):
         raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
     def freeze(self) -> None:
-        """Compute the transition once and for all: for a copy that is never trained, and called for every reading."""
-        self._fixed = self.transition()
+        """Compute the transition once and for all: for a copy that is never trained, loaded or moved again."""
+        with torch.no_grad():
+            self._fixed = self.transition()
 
     def _coefficients(self) -> Coefficients:
         return Coefficients(self.coefficients.weight, self.coefficients.bias)

@@ -19,6 +19,7 @@ class RKN(LocallyLinearLayer):
     chooses α (RKN-Δt). Takes the arguments of `CRU`. Every time point is a step, observed or not, except the tail of a
     ragged batch: from where on a series only repeats its time with nothing observed, nothing happens. (So a series must
     not be cut, nor streamed, right after a repeated time with nothing observed: only in one call is that a step.)
+    `propagate` is one step, whatever the gap.
 
     Example:
         >>> output, state = RKN(2, 8, time_aware=True)(torch.randn(3, 5, 2), torch.arange(5.0))

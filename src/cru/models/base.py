@@ -167,8 +167,8 @@ class Model(nn.Module):
 
     @property
     def streams(self) -> bool:
-        """Whether series can be given bit by bit: whether there is an `advance`."""
-        return type(self).advance is not Model.advance
+        """Whether series can be given bit by bit, through `advance`."""
+        return type(self)._advance is not Model._advance
 
     def freeze(self) -> None:
         """Compute what follows from the parameters alone once and for all: for a copy that is never trained again."""
@@ -177,8 +177,15 @@ class Model(nn.Module):
         """What is known after the last time of ``batch``, to go on from.
 
         ``model(later, state=state)`` predicts at later times, ``model.advance(later, state)`` takes in more readings.
-        The numbers are those of one call on the whole.
+        The numbers are those of one call on the whole. Without a ``state`` every series must have a time point.
         """
+        if state is None and bool((batch.lengths == 0).any()):
+            empty = int(batch.lengths.argmin())
+            raise ValueError(f"series {empty} of the batch has no time point to start at: leave it out.")
+        return self._advance(batch, state)
+
+    def _advance(self, batch: Batch, state: Any) -> State:
+        """`advance`, of a model that can."""
         reason = "it looks at the whole series" if not self.causal else "it keeps no state between calls"
         raise ValueError(f"{type(self).__name__} cannot take a series bit by bit: {reason}. Take 'cru', for example.")
 

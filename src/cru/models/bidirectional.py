@@ -20,7 +20,7 @@ class Bidirectional(KalmanModel):
     """At each time: what the left says with the reading there, and what the right says of that time without it."""
 
     causal: ClassVar[bool] = False
-    advance = Model.advance  # which says that this is not possible
+    _advance = Model._advance  # which says that this is not possible
 
     def __init__(self, spec: Spec, config: KalmanConfig) -> None:
         super().__init__(spec, config)
@@ -30,6 +30,8 @@ class Bidirectional(KalmanModel):
         self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None
     ) -> FilterResult:
         """As from the left alone, but with posteriors given the whole series."""
+        if state is not None:
+            raise ValueError("a model that looks both ways needs the whole series: it cannot go on from a `state`.")
         left, observed = super().filter(features, batch), batch.observed
         steps = torch.arange(observed.shape[1], device=observed.device)
         last = last_step(observed)  # the right begins with the last reading

@@ -61,7 +61,7 @@ class GRUModel(Model):
         states: Tensor = self.layer(x, None if state is None else state.value[None])[0]
         return states
 
-    def advance(self, batch: Batch, state: Hidden | None = None) -> Hidden:
+    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
         """The state after the last time."""
         return Hidden.after(self.run(batch, state), batch)
 

@@ -11,10 +11,11 @@ from cru.layers.ode_rnn import GRUUpdate
 from cru.models.base import Batch, Prediction, Spec
 from cru.models.parts import BaselineConfig, BaselineModel, state_output, unit_times
 from cru.models.statistics import feature_moments
+from cru.models.steady import SteadyConfig, SteadyModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRUDConfig(BaselineConfig):
+class GRUDConfig(BaselineConfig, SteadyConfig):
     """A state of M, with gates of 100 hidden units. The paper trained it at 0.01 with a decay of
     0.999, which the presets take for each step, down to a tenth."""
 
@@ -25,7 +26,7 @@ class GRUDConfig(BaselineConfig):
         self.check_counts("units")
 
 
-class GRUDModel(BaselineModel):
+class GRUDModel(BaselineModel, SteadyModel):
     """Trainable decay of inputs, toward their empirical means, and of the state; mean and variance from two decoders.
 
     `prepare` finds the means. On pictures, for which the paper has no result, it reads latent observations, which have

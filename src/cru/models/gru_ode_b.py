@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
-from cru.functional.likelihood import mean_over_times
+from cru.functional.likelihood import mean_over_times, summed
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
 from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady
@@ -80,7 +79,7 @@ class GRUODEBModel(BaselineModel):
         start, since = (None, None) if state is None else state
         return x, mask, self.layer(x, mask, gaps(batch.times, since, 1.0, x.dtype), start)
 
-    def advance(self, batch: Batch, state: Hidden | None = None) -> Hidden:
+    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
         """The state after the last update."""
         return Hidden.after(self.run(batch, state)[2].posterior, batch)
 
@@ -102,20 +101,14 @@ class GRUODEBModel(BaselineModel):
         """The two parts, and the likelihood of the targets where they are not the inputs."""
         x, mask, states = self.run(batch)
         x = x.detach()  # an encoder is not trained to be predictable
-        second = _summed(self.observation.surprise(x, states.predicted, states.updated), mask)
+        second = summed(self.observation.surprise(x, states.predicted, states.updated), mask)
         if self.own:
             targets = self.targets(batch).flatten(2)
             counted = batch.target_mask.expand_as(batch.targets).flatten(2)
-            first = _summed(self.observation.nll(targets, states.predicted), counted)
+            first = summed(self.observation.nll(targets, states.predicted), counted)
             return mean_over_times(first + self.config.mixing * second, counted)
         # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.
         weight = 1.0 if isinstance(self.encoder, nn.Flatten) else self.config.mixing
-        first = _summed(self.observation.nll(x, states.predicted), mask)
+        first = summed(self.observation.nll(x, states.predicted), mask)
         parts = mean_over_times(weight * first + self.config.mixing * second, mask)
         return parts + self.nll(self.predict(states, batch), batch)
-
-
-def _summed(
-    entries: Float[Tensor, "batch time feature"], mask: Bool[Tensor, "batch time feature"]
-) -> Float[Tensor, "batch time"]:
-    return torch.where(mask, entries, 0.0).sum(-1)

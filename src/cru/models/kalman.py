@@ -105,7 +105,7 @@ class KalmanModel(Model):
         """The layer's transition."""
         self.layer.freeze()
 
-    def advance(self, batch: Batch, state: Belief | None = None) -> Belief:
+    def _advance(self, batch: Batch, state: Belief | None) -> Belief:
         """The belief after the last time."""
         y, y_var = self.layer.observe(self.encode(batch))
         return self.layer.advance(y, y_var, batch.times, batch.observed, state)

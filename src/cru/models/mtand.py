@@ -107,7 +107,7 @@ class MTANDModel(VariationalModel):
         """The lower bound of Full, the likelihood of Enc."""
         if self.full:
             return super().loss(batch, progress=progress)
-        return self.nll(self(batch), batch)
+        return self.steady_nll(self(batch), batch)
 
 
 def _dense(inputs: int, units: int, outputs: int) -> nn.Sequential:

@@ -11,10 +11,11 @@ from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
 from cru.models.base import Batch, Hidden, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
+from cru.models.steady import SteadyConfig, SteadyModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class ODERNNConfig(SolverConfig):
+class ODERNNConfig(SolverConfig, SteadyConfig):
     """100 hidden units in the ODE function, the gates and the decoder. The paper trained it at 0.01 with a
     decay of 0.999, which the presets take for each step, down to a tenth."""
 
@@ -26,7 +27,7 @@ class ODERNNConfig(SolverConfig):
         self.check_counts("units", "layers")
 
 
-class ODERNNModel(BaselineModel):
+class ODERNNModel(BaselineModel, SteadyModel):
     """The state follows an ODE over each gap and a GRU at each observation; mean and variance from two decoders."""
 
     Config: ClassVar[type] = ODERNNConfig
@@ -48,7 +49,7 @@ class ODERNNModel(BaselineModel):
         states: Tensor = self.layer(torch.cat([x, mask.to(x.dtype)], -1), delta, batch.observed, start)
         return states
 
-    def advance(self, batch: Batch, state: Hidden | None = None) -> Hidden:
+    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
         """The state after the last time."""
         return Hidden.after(self.run(batch, state), batch)
 

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import positive
-from cru.functional.likelihood import held
+from cru.functional.likelihood import clamp_value
 from cru.layers.encoders import apply_where
 from cru.models.base import Spec
 
@@ -48,6 +48,6 @@ class Output(nn.Module):
             valid = features.new_ones(shape[:2], dtype=torch.bool)
         mean = apply_where(self.mean, features, valid).reshape(shape)
         if self.variance is None:
-            return held(mean, -_LIMIT, _LIMIT).sigmoid(), None
+            return clamp_value(mean, -_LIMIT, _LIMIT).sigmoid(), None
         raw = apply_where(self.variance, features if spread is None else spread, valid, fill=1.0)
         return mean, self.variance_map.forward(raw.reshape(shape))

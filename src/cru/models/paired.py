@@ -78,7 +78,7 @@ class PairedModel(Model):
         """Through the stack, then decode at every time."""
         return self._predict(self.inputs(batch), batch, state, intermediates)
 
-    def advance(self, batch: Batch, state: "PairedState | None" = None) -> "PairedState":
+    def _advance(self, batch: Batch, state: "PairedState | None") -> "PairedState":
         """The beliefs of all layers after the last time."""
         return self._run(self.inputs(batch), batch, state)[2]
 
@@ -141,7 +141,7 @@ class PairedSmootherModel(PairedModel):
     """The same with the exact smoother in every layer: each time knows the whole series."""
 
     causal: ClassVar[bool] = False
-    advance = Model.advance  # which says that this is not possible
+    _advance = Model._advance  # which says that this is not possible
     smooth: ClassVar[bool] = True
 
 

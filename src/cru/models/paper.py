@@ -56,7 +56,7 @@ def paper_options(name: str, dataset: str) -> dict[str, Any]:
     if dataset not in SETTINGS:
         raise ValueError(f"`dataset` must be one of {', '.join(SETTINGS)}, got {dataset!r}.")
     sizes = SETTINGS[dataset]._asdict()
-    known = {field.name for field in fields(entry(name).model.Config)} - {"spec"}
+    known = {field.name for field in fields(entry(name).model.Config)}
     if name in _OWN_STATE:
         known.remove("hidden_size")
     return {option: size for option, size in sizes.items() if option in known}

@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.divergence import standard_normal_kl
-from cru.models.base import Batch, Model, Prediction
-from cru.models.options import Config
+from cru.models.base import Batch, Prediction
+from cru.models.steady import SteadyConfig, SteadyModel
 
 _LOG_VARIANCE_LIMIT = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariationalConfig(Config):
+class VariationalConfig(SteadyConfig):
     """How the lower bound is estimated and annealed."""
 
     samples: int = 1  # draws of the code for each series, in the loss and in the intermediates
@@ -48,7 +48,7 @@ class Code(NamedTuple):
         return standard_normal_kl(self.mean, self.log_var).flatten(1).sum(-1)
 
 
-class VariationalModel(Model):
+class VariationalModel(SteadyModel):
     """A model that encodes a series into a `Code` and decodes predictions from a draw of it.
 
     A prediction is decoded from the mean of the code, so it does not change from call to call; its variance is the
@@ -79,7 +79,7 @@ class VariationalModel(Model):
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """E_q[-log p(targets | z)] + weight · KL(q ‖ N(0, I)), per time point with a target."""
         code, samples = self.encode(batch), self.config.samples
-        nll = torch.stack([self.nll(self.decode(code.sample(), batch), batch) for _ in range(samples)]).mean()
+        nll = torch.stack([self.steady_nll(self.decode(code.sample(), batch), batch) for _ in range(samples)]).mean()
         points = batch.target_mask.flatten(2).any(-1)
         divergence = torch.where(points.any(1), code.kl(), 0.0).sum() / points.sum().clamp(min=1)
         return nll + kl_weight(progress, self.config.annealing) * divergence

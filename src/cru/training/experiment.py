@@ -39,7 +39,8 @@ def load_splits(settings: RunSettings, *, data_dir: Path | None = None, progress
 
 def make_model(settings: RunSettings, train: SeriesSet) -> Model:
     """The model with the initial weights that the seed gives. Its buffers are not yet taken from the data."""
-    scale = settings.data.time_scale or dataset(settings.data.dataset).time_scale
+    own = settings.data.time_scale
+    scale = dataset(settings.data.dataset).time_scale if own is None else own
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = create(settings.model.name, spec_of(train, time_scale=scale), **settings.model.options)

@@ -129,7 +129,14 @@ def _series(material: Material) -> "Figure":
     tested, shown = material.one()
     names, units = tested.folder.target_names(tested.test)
     title = f"{tested.folder.title}: test series {shown.id}"
-    return figures.draw_series(shown, names=names, units=units, time_unit=tested.test.time_unit, title=title)
+    return figures.draw_series(
+        shown,
+        regression=tested.folder.settings.data.task == "regression",
+        names=names,
+        units=units,
+        time_unit=tested.test.time_unit,
+        title=title,
+    )
 
 
 FIGURES: "dict[str, Callable[[Material], Figure]]" = {

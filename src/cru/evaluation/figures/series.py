@@ -1,6 +1,7 @@
 """A series with what was seen of it, what a model says, and how sure it is."""
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,19 +13,21 @@ from cru.evaluation.outputs import Output
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BANDS = {0.9: 1.6448536269514722, 0.5: 0.6744897501960817}
+BANDS = (0.9, 0.5)
 
 
 def draw_series(
     output: Output,
     *,
+    regression: bool,
     names: Sequence[str],
     units: Sequence[str] = (),
     time_unit: str = "",
     title: str = "",
     rows: int = 5,
 ) -> "Figure":
-    """A panel for each of the features with most targets: readings, what was withheld, the mean, 50 and 90 % bands."""
+    """A panel for each of the features with most targets: readings and what was withheld, or the truth of a regression;
+    the mean, 50 and 90 % bands."""
     if output.std is None:
         raise ValueError(
             "the figure 'series' needs Gaussian predictions of features: take the figure 'trajectory' for images."
@@ -32,15 +35,15 @@ def draw_series(
     chosen = np.sort(np.argsort(-output.target_mask.sum(0), kind="stable")[:rows])
     figure = make_figure(7.4, 1.2 + 1.35 * len(chosen))
     axes = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
-    labelled = output.targets.shape != output.values.shape  # a regression: the readings are something else
     for axis, k in zip(axes, chosen, strict=True):
         mean, std = output.mean[:, k], output.std[:, k]
-        for (level, width), alpha in zip(BANDS.items(), (0.25, 0.45), strict=True):
+        for level, alpha in zip(BANDS, (0.25, 0.45), strict=True):
+            width = NormalDist().inv_cdf((1 + level) / 2)
             low, high = mean - width * std, mean + width * std
             axis.fill_between(output.times, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level:.0%} band")
         axis.plot(output.times, mean, color=BLUE, linewidth=1.3, label="mean")
         known, hidden = output.target_mask[:, k], output.hidden[:, k]
-        if labelled:
+        if regression:  # the readings are something else
             axis.plot(
                 output.times[known], output.targets[known, k], color=INK, linewidth=0.9, linestyle="--", label="truth"
             )
