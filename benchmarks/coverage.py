@@ -4,7 +4,7 @@
 
 USHCN: seven days ahead; PhysioNet: six hours ahead. Stations and patients of the paper's test set are held out. Each is
 cut at three random times; readings before the cut are given, those within the horizon after it are to be covered. Then
-a tenth of their values is removed and imputed. Needs CRU_DATA_DIR (or ../shared/data).
+a tenth of their values is removed and imputed. Needs CRU_DATA_DIR.
 
 Writes build/bench/coverage.json.
 """
@@ -23,8 +23,7 @@ import cru
 from cru import Forecaster
 from cru.data import SeriesSet
 
-ROOT = Path(__file__).parents[1]
-DATA_DIR = Path(os.environ.get("CRU_DATA_DIR") or ROOT / ".." / "shared" / "data")
+DATA_DIR = Path(os.environ["CRU_DATA_DIR"])
 HORIZON = {"ushcn": 7.0, "physionet": 6.0}  # days, hours
 KEYS = ["series", "time", "variable"]
 COLUMNS = ["data", "question", "values", "inside 50 %", "inside 90 %", "least, most of a variable"]

@@ -4,8 +4,8 @@
 
 Each line runs in a process of its own, on two threads. The time is the wall clock's, without imports; beside it stand
 the processor time and the machine's load, which tell whether something else was running. The memory is the process's
-peak, with imports but without a frame that was in memory before. PhysioNet and USHCN need CRU_DATA_DIR (or
-../shared/data). Writes build/bench/data.json.
+peak, with imports but without a frame that was in memory before. PhysioNet and USHCN need
+CRU_DATA_DIR. Writes build/bench/data.json.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DATA_DIR = Path(os.environ.get("CRU_DATA_DIR") or ROOT / ".." / "shared" / "data")
+DATA_DIR = os.environ.get("CRU_DATA_DIR")
 SIMULATED = ("pendulum-interpolation", "pendulum-regression")
 LIMITS = {"make": 20.0, "read": 1.0, "table": 15.0}  # seconds
 MEMORY = 2.0  # GB, for tables
@@ -94,7 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), "2")
         environment = os.environ | threads | {"CRU_CACHE_DIR": folder}
-        names = [*SIMULATED, *(("physionet", "ushcn") if DATA_DIR.is_dir() else ())]
+        names = [*SIMULATED, *(("physionet", "ushcn") if DATA_DIR else ())]
         lines = [(what, name, f"{what} {name}") for name in names for what in ("make", "read")]
         write_tables(Path(folder), options.rows)
         tables = ("wide.csv", "wide.parquet", "wide.parquet as pandas", "dates.parquet")

@@ -115,3 +115,22 @@ def test_intervals_that_could_not_be_calibrated_are_said_to_be(place):
     assert "too few withheld values to calibrate" in run("fit", "few.csv", *words)
     assert "too few withheld values to calibrate" in (place / "few" / "README.md").read_text()
     assert "too few" not in (place / "model" / "README.md").read_text()
+
+
+def test_what_cannot_be_kept_is_said_before_the_training():
+    words = ["fit", "readings.csv", "--id", "station", "--time", "date", "--out"]
+    assert "readings.csv/model cannot be written: Not a directory" in refused(*words, "readings.csv/model")
+    assert "readings.csv/kept cannot be written" in refused("stream", "numbers", "--state", "readings.csv/kept")
+
+
+def test_a_model_of_no_use_is_called_so():
+    words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "again"]
+    assert "No better than to repeat the last value seen" in run("fit", "readings.csv", *words)
+
+
+def test_a_slip_is_noted():
+    slipped = stations()
+    slipped.loc[7, "high"] = 1e6
+    slipped.to_csv("slipped.csv", index=False)
+    words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "slipped"]
+    assert "Note: 'high' of series 's00' is once 1e+06" in run("fit", "slipped.csv", *words)

@@ -138,10 +138,12 @@ def process(folder, tmp_path):
         running.kill()
 
 
+@pytest.mark.parametrize("times", [1, 2])  # somebody impatient
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop) -> None:
+def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop, times: int) -> None:
     time.sleep(1)  # until it waits for more input
-    process.send_signal(stop)
+    for _ in range(times):
+        process.send_signal(stop)
     assert process.wait(30) == 130
     said = process.stderr.read().decode()
     assert "interrupted; the state is kept in" in said and "Traceback" not in said

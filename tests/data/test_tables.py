@@ -339,3 +339,20 @@ def test_blank_lines_are_no_rows_and_two_columns_of_one_name_are_refused(tmp_pat
     (tmp_path / "twice.csv").write_text("who,t,x,x\na,0,1,2\n")
     with pytest.raises(ValueError, match="two columns of one name: 'x' is there twice"):
         from_table(tmp_path / "twice.csv", id="who", time="t")
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(";", ","), (";", "."), ("\t", ","), ("\t", "."), (",", ".")])
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_spreadsheets_of_other_countries(tmp_path, separator, decimal, ending):
+    frame = pd.DataFrame({"id": ["a", "a", "b"], "t": [0.5, 1.25, 2.0], "x": [1.5, None, -3.25], "y": [1, 2, 3]})
+    frame.to_csv(tmp_path / f"t{ending}", sep=separator, decimal=decimal, index=False)
+    found, expected = (from_table(source, id="id", time="t") for source in (tmp_path / f"t{ending}", frame))
+    for name in ("times", "values", "mask"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_a_table_in_another_encoding_is_called_so(tmp_path):
+    for text in ("t,Größe\n0,1\n", "t,x,note\n0,1,größer\n"):
+        (tmp_path / "latin.csv").write_bytes(text.encode("latin-1"))
+        with pytest.raises(ValueError, match="not written in UTF-8"):
+            from_table(tmp_path / "latin.csv", id=None, time="t")

@@ -39,14 +39,16 @@ def test_questions_are_further_time_points_without_readings():
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_leads_are_the_times_to_the_nearest_reading(causal):
+def test_leads_are_the_times_to_the_nearest_reading_and_infinite_for_a_variable_not_read_yet(causal):
     given = series([9, 1, 6, 12], seed=3)
     found = leads(given, causal=causal)
     for i in range(4):
-        times, seen = given.times[rows_of(given, i)], given.mask[rows_of(given, i)].any(1)
+        times, mask = given.times[rows_of(given, i)], given.mask[rows_of(given, i)]
         for now, lead in zip(times, found[rows_of(given, i)], strict=True):
-            usable = [abs(now - t) for t, s in zip(times, seen, strict=True) if s and (t <= now or not causal)]
-            assert lead == min(usable, default=np.inf)
+            usable = [(abs(now - t), m) for t, m in zip(times, mask, strict=True) if t <= now or not causal]
+            nearest = min((gap for gap, m in usable if m.any()), default=np.inf)
+            read = np.any([m for _, m in usable], axis=0)
+            assert lead.tolist() == np.where(read, nearest, np.inf).tolist()
 
 
 def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them():
@@ -56,19 +58,22 @@ def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them():
     assert (task.targets == given.values).all() and (task.hidden <= task.target_mask).all()
     told = task.target_mask & ~task.hidden
     assert told.sum() / task.mask.sum() == pytest.approx(0.2, abs=0.01)
-    kinds = {"values": 0, "runs": 0, "end": 0}
+    kinds, lost, blank = {"values": 0, "runs": 0, "end": 0}, 0, 0
     for i in range(600):
         gone, there = task.hidden[rows_of(task, i)], given.mask[rows_of(given, i)]
         rows = (gone == there).all(1) & there.any(1)
         first = int((gone.any(1)).argmax())
         if gone.any() and (gone[first:] == there[first:]).all():
             kinds["end"] += 1
-            assert not gone[0].any()
+            blank += bool(gone[0].any())
         elif rows.sum() == gone.any(1).sum():
             kinds["runs"] += 1
         else:
             kinds["values"] += 1
+            lost += ((gone == there).all(0) & there.any(0)).any()
     assert min(kinds.values()) > 150, kinds
+    assert lost > 20  # series that have a variable taken away altogether
+    assert 0.03 < blank / kinds["end"] < 0.2  # and series of which nothing is shown
     assert task.hidden[600 * 60 :].mean() < 0.2  # a lone reading is shown, mostly
     assert (practice(given, seed=5).hidden == task.hidden).all()
     assert (practice(given, seed=6).hidden != task.hidden).any()

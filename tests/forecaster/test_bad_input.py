@@ -270,3 +270,15 @@ def test_none_is_the_training_table(table, repeater):
     assert repeater.impute(None).equals(repeater.impute(table))
     at = ["2024-03-01"]
     assert repeater.predict(None, at=at).equals(repeater.predict(table, at=at))
+
+
+def test_a_slip_of_the_pen_is_pointed_out(table):
+    slipped = table.copy()
+    slipped.loc[slipped.index[slipped["station"] == "s05"][3], "high"] = 3700.0
+    with pytest.warns(UserWarning, match=r"'high' of series 's05' is once 3700, which makes \d+% of the variance"):
+        fit(slipped)
+
+
+def test_dates_that_are_none_are_named(table, tmp_path):
+    table.assign(date=table["date"].astype(str)).replace("2024-01-05", "2024-02-30").to_csv(tmp_path / "day.csv")
+    refused(lambda: fit(tmp_path / "day.csv"), "'date' must hold dates of one form", "'2024-02-30' is none")

@@ -186,7 +186,7 @@ def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) ->
     before = stream.predict("a0", 25.0)
     for values, said in (
         ({"warmth": 1.0}, "`values` must be variables of the training table, got 'warmth'; did you mean 'warm'"),
-        ({"warm": float("inf")}, "`values` must be sensible numbers, or None for missing, got 'warm': inf"),
+        ({"warm": float("inf")}, r"`values` must be sensible numbers, or None \(null\) for missing, got 'warm': inf"),
         ({"warm": 1e30}, "sensible numbers"),
         ({"warm": "20"}, "sensible numbers"),
         ({"warm": True}, "sensible numbers"),
@@ -233,6 +233,15 @@ def test_dates_and_a_table_of_one_series() -> None:
     assert found["warm"]["mean"] == pytest.approx(expected.loc["warm", "mean"], rel=1e-5)
     with pytest.raises(ValueError, match="last reading of '0', 2024-03-"):
         stream.update(None, pd.Timestamp("2024-03-02", tz="UTC"), {"warm": 20.0})
+
+
+@pytest.mark.parametrize("id", [None, True, float("nan"), [1, 2], {"a": 1}])
+def test_what_is_no_name_of_a_series(forecaster, id) -> None:  # noqa: A002
+    stream = forecaster.stream()
+    for call in (lambda: stream.update(id, 1.0, {}), lambda: stream.predict(id, 1.0)):
+        with pytest.raises(ValueError, match=r"`id` must be the name of a series, text or a number, got"):
+            call()
+    assert len(stream) == 0
 
 
 def test_values_that_are_no_mapping(forecaster) -> None:

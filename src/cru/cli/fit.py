@@ -1,6 +1,7 @@
 """``cru fit``: a forecaster for one's own table."""
 
 import re
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -25,24 +26,30 @@ def fit(
     seed: Annotated[int, typer.Option(help="Fixes split, initial weights and what is withheld.", min=0)] = 0,
     history: Annotated[bool, typer.Option(help="Keep the readings in the folder, for `cru forecast`.")] = True,
 ) -> None:
-    """Learn from a table of irregular readings and write a model folder, for `cru forecast`, `impute` and `plot`."""
+    """Learn from a table of irregular readings; write a model folder for `forecast`, `impute`, `plot` and `stream`."""
     from cru.data.tables import AVERAGE
     from cru.forecaster import Forecaster
     from cru.forecaster.calibration import UNMEASURED
-    from cru.forecaster.folder import check_empty
+    from cru.forecaster.folder import check_free
 
-    check_empty(out)  # before the long part
+    check_free(out)  # before the long part
     forecaster = Forecaster(model, epochs=epochs, minutes=minutes, seed=seed)
     chosen = [name.strip() for name in values.split(",")] if values else None
     columns = {"id": id_, "time": time, "values": chosen, "variable": variable}
+    console = make_console()
     try:
-        forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
+        with warnings.catch_warnings(action="always", category=UserWarning):
+            warnings.showwarning = lambda message, *_, **__: console.print(f"Note: {message}", soft_wrap=True)
+            forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "nothing is kept. For a training that ends earlier give --minutes or --epochs."
+        ) from None
     except ValueError as error:
         sentence = str(error).replace(AVERAGE, "Give --average to average them.")
         raise ValueError(re.sub(r"`(id|time|values|variable|model)`", r"--\1", sentence)) from None
     forecaster.save(out, history=history)
     scores, series, names = forecaster.scores_, forecaster._series(None), forecaster.names_
-    console = make_console()
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
     said = f"R² {scores['r2']:.3f} (the last value seen: {scores['r2_last_value']:.3f})"
@@ -50,5 +57,7 @@ def fit(
     if "coverage90" in scores:
         said += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
     console.print(f"{said}. Kept in {out}.", soft_wrap=True)
+    if scores["r2"] <= scores["r2_last_value"]:
+        console.print("No better than to repeat the last value seen: train longer, or give it more.", soft_wrap=True)
     if not forecaster.calibration_.measured:
         console.print(UNMEASURED, soft_wrap=True)

@@ -40,17 +40,21 @@ def stream(
     """
     from cru.forecaster import Forecaster
     from cru.forecaster.answers import check_levels
+    from cru.training.checkpoint import check_writable
 
     forecaster = Forecaster.load(model)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
+    if state is not None:
+        check_writable(state)
     kept = state if state is not None and state.exists() else None
     live = forecaster.stream(late="drop" if drop_late else "refuse", state=kept)
     if start is not None and kept is None:
         live.update_many(start)
-    # Polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may never come.
-    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the state is kept when a service is stopped, too
+    # Also because polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may
+    # never come.
+    for number in (signal.SIGINT, signal.SIGTERM):  # the state is kept when a service is stopped, too
+        signal.signal(number, _stop)
     try:
         for answer in answers(live, sys.stdin.buffer, gap, levels):
             sys.stdout.write(json.dumps(answer) + "\n")
@@ -62,6 +66,13 @@ def stream(
     finally:
         if state is not None:
             live.save(state)
+
+
+def _stop(*_: Any) -> None:
+    """The first signal ends the stream; a second must not end the saving of its state."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
 
 
 def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...]) -> Iterator[dict[str, Any]]:

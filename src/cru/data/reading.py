@@ -1,5 +1,6 @@
 """Tables of any kind, frames and files, as polars frames with the columns that matter."""
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import narwhals as nw
 import polars as pl
 
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+_SEPARATORS = (",", ";", "\t")
+_DECIMAL_COMMA = r"^\s*([-+]?\d+),(\d+)\s*$"
 
 
 def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:
@@ -61,9 +64,21 @@ def written_times(column: pl.Series) -> pl.Series:
             return column.str.to_date()
         return column.str.to_datetime(time_unit="us")
     except pl.exceptions.PolarsError:
+        first = column.drop_nulls()[0]
+        other = next((text for text in column.drop_nulls() if not _alike(first, text)), None)
+        found = f"{other!r} is none, or not of the form of {first!r}" if other else "these differ, or are none"
         raise ValueError(
-            f"column {column.name!r} must hold dates of one form, like 2024-01-31T12:00:00: these differ, or are none."
+            f"column {column.name!r} must hold dates of one form, like 2024-01-31T12:00:00: {found}."
         ) from None
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts are dates that can stand in one column."""
+    try:
+        pl.Series([one, other]).str.to_datetime(time_unit="us")
+    except pl.exceptions.PolarsError:
+        return False
+    return True
 
 
 def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:
@@ -76,22 +91,36 @@ def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], eve
         if name.endswith(".parquet"):
             _require(wanted, pl.read_parquet_schema(path))
             return pl.read_parquet(path, columns=None if everything else wanted)
-        start = pl.read_csv(path, n_rows=1000, infer_schema_length=0, null_values=_MISSING)  # all of it as text
-        _check_header(path)
+        dialect: dict[str, Any] = {"separator": _separator(path)}
+        start = pl.read_csv(path, n_rows=1000, infer_schema_length=0, null_values=_MISSING, **dialect)  # all as text
+        _check_header(path, dialect)
         _require(wanted, start.columns)
+        if dialect["separator"] != "," and any(start[c].str.contains(_DECIMAL_COMMA).any() for c in start.columns):
+            dialect["decimal_comma"] = True
+            start = start.with_columns(pl.all().str.replace(_DECIMAL_COMMA, "${1}.${2}"))
         _check_dates(start[time])
         numbers = [c for c in (start.columns if everything else wanted) if c not in text]
-        table = _read_numbers(path, numbers, start)
+        table = _read_numbers(path, numbers, start, dialect)
         if text:  # apart, because what marks a missing number may be a name
-            table = table.hstack(pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String)))
+            names = pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String), **dialect)
+            table = table.hstack(names)
         return table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path} must be a readable table: {str(error).splitlines()[0]}") from None
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        said = str(error).splitlines()[0]
+        said = "it is not written in UTF-8" if "utf-8" in said.lower() else said
+        raise ValueError(f"{path} must be a readable table: {said}") from None
 
 
-def _check_header(path: Path) -> None:
+def _separator(path: Path) -> str:
+    """What stands between the names in the first line: a comma, or what spreadsheets of other countries write."""
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return max(_SEPARATORS, key=file.readline().count)
+
+
+def _check_header(path: Path, dialect: dict[str, Any]) -> None:
     """No two columns of one name, of which polars would rename one."""
-    names = pl.read_csv(path, n_rows=1, has_header=False, infer_schema_length=0).row(0)
+    names = pl.read_csv(path, n_rows=1, has_header=False, infer_schema_length=0, **dialect).row(0)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         raise ValueError(
@@ -99,11 +128,11 @@ def _check_header(path: Path) -> None:
         )
 
 
-def _read_numbers(path: Path, columns: list[str], start: pl.DataFrame) -> pl.DataFrame:
+def _read_numbers(path: Path, columns: list[str], start: pl.DataFrame, dialect: dict[str, Any]) -> pl.DataFrame:
     """Columns of a CSV file whose kinds, numbers or dates, are those of its ``start`` if they can be."""
     # A column that begins empty or with whole numbers may go on with others.
     likely = {c: pl.Float64 for c in columns if len(no_numbers(start[c])) == 0}
-    options: dict[str, Any] = {"columns": columns, "null_values": _MISSING, "try_parse_dates": True}
+    options = dialect | {"columns": columns, "null_values": _MISSING, "try_parse_dates": True}
     try:
         return pl.read_csv(path, schema_overrides=likely, infer_schema_length=1000, **options)
     except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first

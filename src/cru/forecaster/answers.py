@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 
 from cru.data import Scaler, SeriesSet
 from cru.evaluation import predict
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 def calibrated(
     mean: Float[np.ndarray, "n variable"],
     var: Float[np.ndarray, "n variable"],
-    lead: Float[np.ndarray, " n"],
+    lead: Float[np.ndarray, "n variable"],
     *,
     scaler: Scaler,
     calibration: Calibration,
@@ -66,11 +66,25 @@ def raw_answers(
     return np.concatenate(means), np.concatenate(variances)
 
 
-def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, " row"]:
-    """The time since the last reading that a model may have seen: 0 at a reading, infinite before the first one.
+def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:
+    """The time since the last reading that a model may have seen, of any variable: 0 at a reading. Infinite for a
+    variable that has not been read yet, whatever is known of the others.
 
-    For a model that looks at later readings, too, the time to the nearest on either side.
+    For a model that looks at later readings, too, the time to the nearest on either side, and infinite for a variable
+    that is never read.
     """
+    return np.where(_read(series, causal=causal), _since(series, causal=causal)[:, None], np.inf)
+
+
+def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:
+    """Which variables a series has had up to a row, or at all."""
+    count = np.concatenate([np.zeros((1, series.mask.shape[1]), np.int64), np.cumsum(series.mask, 0)])
+    begins, ends = (np.repeat(count[side], series.lengths, 0) for side in (series.offsets[:-1], series.offsets[1:]))
+    read: np.ndarray = (count[1:] if causal else ends) > begins
+    return read
+
+
+def _since(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, " row"]:
     seen = np.asarray(series.mask.any(1))
     rows = np.arange(len(seen))
     begins, ends = (np.repeat(side, series.lengths) for side in (series.offsets[:-1], series.offsets[1:]))

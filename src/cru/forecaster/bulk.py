@@ -43,7 +43,7 @@ def take_in(stream: "Stream", table: Any) -> int:
 
 def _advance(stream: "Stream", batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
     """Series that are all known, in their rows, or all new."""
-    seen = torch.where(batch.observed, batch.times, -math.inf).amax(1)
+    seen, read = torch.where(batch.observed, batch.times, -math.inf).amax(1), batch.mask.any(1)
     if rows is None:
         state = stream.model.advance(batch)
         first = stream.add(batch.ids)
@@ -52,8 +52,8 @@ def _advance(stream: "Stream", batch: Batch, rows: Int64[np.ndarray, " batch"] |
         places = torch.from_numpy(rows)
         kept: Kept = stream.rows.take(places)
         state = stream.model.advance(batch, kept.state)
-        seen = torch.maximum(seen, kept.seen)
-    stream.rows.put(places, Kept(state, batch.times[:, -1], seen))  # padding repeats the last time
+        seen, read = torch.maximum(seen, kept.seen), read | kept.read
+    stream.rows.put(places, Kept(state, batch.times[:, -1], seen, read))  # padding repeats the last time
 
 
 @torch.inference_mode()
@@ -87,7 +87,9 @@ def _expect(
         name = names[int(early[0])]
         raise stream.too_early(name, float(moments[0]), stream.rows.row(stream.rows_of[name]), LOOK_BACK)
     said = stream.model(_questions(stream, names, torch.from_numpy(moments)), state=kept.state)
-    return stream.answer(said, (moments - kept.seen.numpy()[:, None]).ravel(), levels)
+    since = moments[:, None] - kept.seen.numpy()[:, None, None]
+    lead = np.where(kept.read.numpy()[:, None], since, np.inf)  # (series, time, variable)
+    return stream.answer(said, lead.reshape(-1, lead.shape[-1]), levels)
 
 
 def _questions(stream: "Stream", names: Sequence[str], moments: Float64[Tensor, " asked"]) -> Batch:

@@ -20,12 +20,12 @@ UNMEASURED = "There were too few withheld values to calibrate the intervals: the
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Quantiles of (value - mean) / std for each variable at some leads, the times since the last reading.
+    """Quantiles of (value - mean) / std for each variable at some leads, the times since the last reading of any.
 
     A model's own deviations are too small where it is overconfident, and its errors are skewed where a variable is
     (rain). Both show in these errors, and an interval made of their quantiles covers what it should whatever their
     distribution: a split-conformal interval, for exchangeable series. Between the leads, quantiles are interpolated
-    along log lead; the first lead is 0, a value missing from a reading; the last stands for no reading at all before.
+    along log lead; the first lead is 0, a value missing from a reading; the last stands for a variable not read yet.
     """
 
     leads: Float[np.ndarray, " lead"]
@@ -35,30 +35,29 @@ class Calibration:
     def fit(
         errors: Float[np.ndarray, "row variable"],
         counted: Bool[np.ndarray, "row variable"],
-        lead: Float[np.ndarray, " row"],
+        lead: Float[np.ndarray, "row variable"],
         *,
         series: int,
     ) -> "Calibration":
-        """From standardised errors where they are ``counted``, the lead of each row, and the number of series.
+        """From standardised errors where they are ``counted``, their leads, and the number of series.
 
         Errors of one series are alike, so it is the number of series that says how fine a distinction they bear: of
         leads, and of errors upwards and downwards.
         """
         if series < SKEWED:
-            errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, 2)
-        known = counted.any(1)
-        between = lead[(lead > 0) & np.isfinite(lead) & known]
+            errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, (2, 1))
+        between = lead[(lead > 0) & np.isfinite(lead) & counted]
         bins = int(np.clip(series // SERIES, 1, BINS))
         shortest, longest = np.quantile(between, (0.02, 0.98)) if len(between) else (1.0, 1.0)
         edges = np.geomspace(shortest, longest, bins - 1)
         inner = 1 + np.searchsorted(edges, lead, side="left")
         last = len(edges) + 2
         group = np.where(lead == 0, 0, np.where(np.isfinite(lead), inner, last))
-        kept = [g for g in range(1, last) if (known & (group == g)).any()]
-        leads = [0.0, *(float(np.median(lead[known & (group == g)])) for g in kept), np.inf]
+        kept = [g for g in range(1, last) if (counted & (group == g)).any()]
+        leads = [0.0, *(float(np.median(lead[counted & (group == g)])) for g in kept), np.inf]
         everything = _quantiles(errors[counted], NORMAL)
         each = _own(errors, counted, np.tile(everything, (errors.shape[1], 1)))
-        own = [_own(errors[group == g], counted[group == g], each) for g in (0, *kept, last)]
+        own = [_own(errors, counted & (group == g), each) for g in (0, *kept, last)]
         return Calibration(np.array(leads), np.round(own, 6))  # as it is saved
 
     @property
@@ -66,21 +65,21 @@ class Calibration:
         """Whether there were errors enough to go by, at any lead and of any variable."""
         return not np.allclose(self.quantiles, NORMAL, atol=1e-5)
 
-    def quantile(self, p: float, lead: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n variable"]:
-        """The ``p``-quantile of the standardised error of each variable at each lead."""
+    def quantile(self, p: float, lead: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
+        """The ``p``-quantile of the standardised error of each variable at its lead."""
         upper = int(np.clip(np.searchsorted(PROBABILITIES, p), 1, len(PROBABILITIES) - 1))
         low, high = PROBABILITIES[upper - 1 : upper + 1]
         share = np.clip((p - low) / (high - low), 0, 1)
         at = (1 - share) * self.quantiles[:, :, upper - 1] + share * self.quantiles[:, :, upper]
         return self._between(at, lead)
 
-    def spread(self, lead: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n variable"]:
+    def spread(self, lead: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
         """What to multiply the model's deviation with, so that a normal distribution has the calibrated 90 % width."""
         width = self.quantile(0.95, lead) - self.quantile(0.05, lead)
         factor: np.ndarray = np.maximum(width / (2 * _Z90), 1e-6)
         return factor
 
-    def draw(self, uniform: Float[np.ndarray, "n variable"], lead: Float[np.ndarray, " n"]) -> np.ndarray:
+    def draw(self, uniform: Float[np.ndarray, "n variable"], lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
         """Standardised errors at random, by the inverse of their distribution."""
         upper = np.clip(np.searchsorted(PROBABILITIES, uniform), 1, len(PROBABILITIES) - 1)
         low, high = PROBABILITIES[upper - 1], PROBABILITIES[upper]
@@ -90,8 +89,8 @@ class Calibration:
         drawn: np.ndarray = (1 - share) * below + share * above
         return drawn
 
-    def _between(self, at: np.ndarray, lead: Float[np.ndarray, " n"]) -> np.ndarray:
-        """Rows of ``at``, which has one for each of the leads, interpolated along log lead."""
+    def _between(self, at: np.ndarray, lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
+        """Entries of ``at``, (lead, variable, ...), interpolated along log lead."""
         inner = np.arange(1, len(self.leads) - 1)
         if len(inner) == 0:
             place = np.where(lead == 0, 0, len(self.leads) - 1).astype(np.float64)
@@ -100,8 +99,9 @@ class Calibration:
                 place = np.interp(np.log(lead), np.log(self.leads[inner]), inner)
             place = np.where(lead == 0, 0.0, np.where(np.isfinite(lead), place, len(self.leads) - 1))
         lower = np.floor(place).astype(np.int64)
-        share = (place - lower).reshape(-1, *(1,) * (at.ndim - 1))
-        mixed: np.ndarray = (1 - share) * at[lower] + share * at[np.minimum(lower + 1, len(at) - 1)]
+        share = (place - lower).reshape(*place.shape, *(1,) * (at.ndim - 2))
+        variable = np.arange(at.shape[1])
+        mixed: np.ndarray = (1 - share) * at[lower, variable] + share * at[np.minimum(lower + 1, len(at) - 1), variable]
         return mixed
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Calibration:
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """The quantiles of each variable among some rows, or the others where there are too few errors."""
+    """The quantiles of each variable where it is counted, or the others where there are too few errors."""
     found = otherwise.copy()
     for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
         found[k] = _quantiles(errors[counted[:, k], k], otherwise[k])

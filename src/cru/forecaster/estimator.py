@@ -1,5 +1,6 @@
 """`Forecaster`: fit, predict, forecast, impute, sample, score, save and load on a user's own table."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,16 @@ from cru.forecaster import times as asking
 from cru.forecaster.answers import Question, ask, calibrated, check_levels, leads, raw_answers
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
-from cru.forecaster.frames import Columns, check_sensible, first_look, further_look, is_polars, long_frame, median_gap
+from cru.forecaster.frames import (
+    Columns,
+    check_sensible,
+    first_look,
+    further_look,
+    is_polars,
+    lone_readings,
+    long_frame,
+    median_gap,
+)
 from cru.forecaster.manners import Estimator
 from cru.forecaster.scoring import errors_of, judge
 from cru.models import Model
@@ -107,6 +117,8 @@ class Forecaster(Estimator):
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
         check_sensible(series, scaler)
+        for sentence in lone_readings(series):
+            warnings.warn(sentence, stacklevel=2)
         known = type(parts)(*(part.scaled_by(scaler) for part in parts))
         model = learn(known, model=name, options=options, training=training, seed=seed, listener=self._listener())
         naive = learn(known, model="last-value", options={}, training=training, seed=seed, listener=None)

@@ -12,7 +12,7 @@ from cru.forecaster.calibration import UNMEASURED, Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.frames import Columns
 from cru.models import Spec, create
-from cru.training.checkpoint import read_checkpoint, write_atomically, write_checkpoint
+from cru.training.checkpoint import check_writable, read_checkpoint, write_atomically, write_checkpoint
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -23,7 +23,7 @@ _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "histor
 
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
     """Write everything; the configuration last, because it holds the checksums of the others."""
-    check_empty(folder)
+    check_free(folder)
     model = forecaster.model_
     config: dict[str, Any] = {
         "format": FORMAT,
@@ -116,11 +116,12 @@ def fingerprint(forecaster: "Forecaster") -> str:
     return digest.hexdigest()
 
 
-def check_empty(folder: Path) -> None:
-    """Whether a model can be kept there without a loss of anything else."""
+def check_free(folder: Path) -> None:
+    """Whether a model can be kept there, without a loss of anything else."""
     other = folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder / _CONFIG)
     if other or (folder.exists() and not folder.is_dir()):
         raise ValueError(f"{folder} must be a new or empty folder, or one with a model of this library.")
+    check_writable(folder)
 
 
 def _is_ours(path: Path) -> bool:

@@ -10,12 +10,15 @@ from cru.data.random import generator
 from cru.data.tasks import hide
 
 VALUES = 0.15  # of single values withheld, as tables miss them
+VARIABLES = 0.1  # of the variables of such a series withheld altogether: some patients are never measured so
 RUNS = 0.25  # of time points withheld in runs of all lengths, as devices fail: a filter forecasts into each of them
+NOTHING = 0.1  # of the series that end show no reading at all: what is there to say of a new one?
 TOLD = 0.2  # of what is shown is a target, too
 
 
 def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
-    """A third of the series each: withhold single values, runs of time points, or everything after a random point.
+    """A third of the series each: withhold single values and a few variables, runs of time points, or everything after
+    a random point.
 
     Not all at once: what is known before a forecast is then as complete as it will be. The lengths of the runs are
     log-uniform, from one time point to a quarter of the series, so that leads of every order occur. Withheld values are
@@ -27,7 +30,8 @@ def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
     """
     rng = generator(seed)
     kind = np.repeat(rng.integers(0, 3, len(series)), series.lengths)
-    withheld = (kind == 0)[:, None] & (rng.random(series.values.shape) < VALUES)
+    never = np.repeat(rng.random((len(series), len(series.names))) < VARIABLES, series.lengths, 0)
+    withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < VALUES))
     withheld |= (((kind == 1) & _runs(series, rng)) | ((kind == 2) & _ends(series, rng)))[:, None]
     told = rng.random(series.values.shape) < TOLD
     return dataclasses.replace(
@@ -53,6 +57,7 @@ def _runs(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row
 
 
 def _ends(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:
-    cut = np.maximum(1, np.floor(series.lengths * rng.random(len(series))))  # the first reading is shown
+    cut = np.maximum(1, np.floor(series.lengths * rng.random(len(series))))  # the first reading is shown, mostly
+    cut[rng.random(len(series)) < NOTHING] = 0
     after: np.ndarray = series.step_index >= np.repeat(cut, series.lengths)
     return after

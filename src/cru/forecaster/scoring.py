@@ -22,7 +22,7 @@ class Errors(NamedTuple):
     mean: np.ndarray
     std: np.ndarray
     counted: np.ndarray  # (row, variable), which of them were withheld
-    lead: np.ndarray  # (row,)
+    lead: np.ndarray  # (row, variable)
     owner: np.ndarray  # (row,), the number of the series
 
     def calibration(self) -> Calibration:

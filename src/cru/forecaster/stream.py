@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from cru.data import Batch
@@ -34,6 +34,7 @@ class Kept(NamedTuple):
     state: State
     last: Float64[Tensor, " batch"]  # the time of its last row
     seen: Float64[Tensor, " batch"]  # and of the last with a value in it
+    read: Bool[Tensor, "batch variable"]  # which variables it has had
 
 
 class Stream:
@@ -62,7 +63,7 @@ class Stream:
         with torch.inference_mode():
             never = torch.full((1,), -math.inf, dtype=torch.float64)
             blank = self.model.advance(self._batch(0.0))  # a model that cannot stream says so
-            self.rows = Rows(Kept(blank, never, never))
+            self.rows = Rows(Kept(blank, never, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -90,8 +91,9 @@ class Stream:
             raise self.too_early(name, moment, kept, SORT)
         state = self.model.advance(batch, None if kept is None else kept.state)
         now = batch.times[:, 0]
-        before = torch.full_like(now, -math.inf) if kept is None else kept.seen
-        self.rows.put(self.add([name]) if row is None else row, Kept(state, now, now if batch.mask.any() else before))
+        before, read = (torch.full_like(now, -math.inf), False) if kept is None else (kept.seen, kept.read)
+        after = Kept(state, now, now if batch.mask.any() else before, batch.mask[:, 0] | read)
+        self.rows.put(self.add([name]) if row is None else row, after)
         return True
 
     @torch.inference_mode()
@@ -114,9 +116,11 @@ class Stream:
         kept: Kept | None = None if row is None else self.rows.row(row)
         if kept is not None and moment < kept.last:
             raise self.too_early(name, moment, kept, LOOK_BACK)
-        lead = math.inf if kept is None else moment - float(kept.seen)
+        lead = np.full((1, len(self._place)), math.inf)
+        if kept is not None:
+            lead[kept.read.numpy()] = moment - float(kept.seen)
         said = self.model(self._batch(moment), state=None if kept is None else kept.state)
-        answer = self.answer(said, np.array([lead]), levels)
+        answer = self.answer(said, lead, levels)
         numbers = {"mean": answer.mean, "std": answer.std, **answer.bounds}
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
@@ -172,11 +176,13 @@ class Stream:
 
     def name(self, id: object) -> str:  # noqa: A002
         """The name of a series, which there may be only one of."""
-        name = name_of(id)
-        if self.forecaster.columns_.id is None and name != "0":
+        name, single = name_of(id), self.forecaster.columns_.id is None
+        if single and name != "0":
             raise ValueError(
                 f"there must be no id: the model was fitted without ids, to a single series; got {id!r:.50}."
             )
+        if not single and (isinstance(id, bool) or not isinstance(id, str | Real) or id != id):
+            raise ValueError(f"`id` must be the name of a series, text or a number, got {id!r:.50}.")
         return name
 
     def known(self, id: object) -> str:  # noqa: A002
@@ -187,7 +193,7 @@ class Stream:
         return name
 
     def answer(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> Answer:
-        """What the model said, in the user's units; one row for each lead."""
+        """What the model said, in the user's units; one row for each of the leads."""
         mean, var = (part.double().numpy().reshape(len(lead), -1) for part in said[:2])  # type: ignore[union-attr]
         fitted = self.forecaster
         return calibrated(mean, var, lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels)
@@ -218,7 +224,7 @@ class Stream:
                 fine = False
             if not fine:
                 raise ValueError(
-                    f"`values` must be sensible numbers, or None for missing, got {name!r}: {value!r:.50}."
+                    f"`values` must be sensible numbers, or None (null) for missing, got {name!r}: {value!r:.50}."
                 )
             row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
         return Batch(

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def check_writable(path: Path) -> None:
+    """Whether something can be written there later, tried out in the nearest folder that exists: before a long part."""
+    whole = path.absolute()
+    folder = whole if whole.is_dir() else next(parent for parent in whole.parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror}, {folder}.") from None
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
