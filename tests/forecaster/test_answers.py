@@ -3,6 +3,7 @@ import pytest
 
 import cru
 from cru.forecaster.answers import ask, leads
+from cru.forecaster.calibration import UNREAD
 from cru.forecaster.learning import divide, windows
 from cru.forecaster.practice import practice
 
@@ -39,7 +40,7 @@ def test_questions_are_further_time_points_without_readings():
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_leads_are_the_times_to_the_nearest_reading_and_infinite_for_a_variable_not_read_yet(causal):
+def test_leads_are_the_times_to_the_nearest_reading_and_apart_for_a_variable_not_read_yet(causal):
     given = series([9, 1, 6, 12], seed=3)
     found = leads(given, causal=causal)
     for i in range(4):
@@ -48,7 +49,7 @@ def test_leads_are_the_times_to_the_nearest_reading_and_infinite_for_a_variable_
             usable = [(abs(now - t), m) for t, m in zip(times, mask, strict=True) if t <= now or not causal]
             nearest = min((gap for gap, m in usable if m.any()), default=np.inf)
             read = np.any([m for _, m in usable], axis=0)
-            assert lead.tolist() == np.where(read, nearest, np.inf).tolist()
+            assert lead.tolist() == np.where(read | np.isinf(nearest), nearest, UNREAD).tolist()
 
 
 def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cru.forecaster.calibration import ENOUGH, NORMAL, PROBABILITIES, Calibration
+from cru.forecaster.calibration import APART, ENOUGH, NORMAL, PROBABILITIES, UNREAD, Calibration
 
 
 def test_the_normal_quantiles():
@@ -13,13 +13,13 @@ def test_skewed_and_wide_errors_get_intervals_that_cover():
     rng = np.random.default_rng(0)
 
     def draw(n):
-        lead = rng.choice([0.0, 1.0, 10.0, 100.0, np.inf], (n, 2))
-        wider = np.where(lead == 0, 1, 1 + np.log10(np.clip(lead, 1, 1000)))
+        lead = rng.choice([UNREAD, 0.0, 1.0, 10.0, 100.0, np.inf], (n, 2))
+        wider = np.where(lead <= 0, 1 - 4 * lead, 1 + np.log10(np.clip(lead, 1, 1000)))
         return np.stack([3 * rng.exponential(1, n), rng.normal(0, 0.2, n)], 1) * wider, lead
 
-    errors, lead = draw(40_000)
+    errors, lead = draw(120_000)
     fitted = Calibration.fit(errors, np.ones(errors.shape, bool), lead, series=1000)
-    fresh, lead = draw(40_000)
+    fresh, lead = draw(120_000)
     for p in (0.05, 0.25, 0.6, 0.95, 0.99):
         below = fresh <= fitted.quantile(p, lead)
         for one in np.unique(lead):
@@ -56,9 +56,10 @@ def test_with_too_few_errors_others_answer():
 
 
 def test_between_leads_it_is_interpolated_and_beyond_them_constant():
-    made = Calibration(np.array([0.0, 1.0, 100.0, np.inf]), np.array([1, 2, 4, 8])[:, None, None] * NORMAL[None, None])
-    factor = made.spread(np.array([0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None])[:, 0]
-    assert factor == pytest.approx([1, 2, 2, 3, 4, 4, 8], rel=1e-4)
+    widths = np.array([16, 8, 1, 2, 4])[:, None, None]
+    made = Calibration(np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None])
+    factor = made.spread(np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None])[:, 0]
+    assert factor == pytest.approx([16, 1, 2, 2, 3, 4, 4, 8], rel=1e-4)
     again = Calibration.from_dict(made.to_dict())
     np.testing.assert_array_equal(again.leads, made.leads)
     np.testing.assert_array_equal(again.quantiles, made.quantiles)
@@ -70,4 +71,4 @@ def test_few_series_tell_no_direction_and_no_leads():
     few, many = (Calibration.fit(errors, np.ones(errors.shape, bool), lead, series=n) for n in (12, 500))
     at = np.array([[1.0], [50.0]])
     np.testing.assert_allclose(few.quantile(0.05, at), -few.quantile(0.95, at), rtol=0.02)
-    assert (many.quantile(0.05, at) > 0).all() and len(few.leads) == 3 and len(many.leads) > 3
+    assert (many.quantile(0.05, at) > 0).all() and len(few.leads) == 4 and len(many.leads) > 4

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int64
 
 from cru.data import Scaler, SeriesSet
 from cru.evaluation import predict
-from cru.forecaster.calibration import Calibration
+from cru.forecaster.calibration import UNREAD, Calibration
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.models import Model
 
@@ -67,13 +67,13 @@ def raw_answers(
 
 
 def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:
-    """The time since the last reading that a model may have seen, of any variable: 0 at a reading. Infinite for a
-    variable that has not been read yet, whatever is known of the others.
+    """The time since the last reading that a model may have seen, of any variable: 0 at a reading, infinite before the
+    first one; `UNREAD` for a variable that has not been read yet, where others have.
 
-    For a model that looks at later readings, too, the time to the nearest on either side, and infinite for a variable
-    that is never read.
+    For a model that looks at later readings, too, the time to the nearest on either side, and all that is ever read.
     """
-    return np.where(_read(series, causal=causal), _since(series, causal=causal)[:, None], np.inf)
+    since = _since(series, causal=causal)[:, None]
+    return np.where(_read(series, causal=causal) | np.isinf(since), since, UNREAD)
 
 
 def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:

@@ -15,6 +15,8 @@ PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 _Z90 = NormalDist().inv_cdf(0.95)
 # The same for N(0, 1), where there are no errors to go by.
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
+UNREAD = -1.0  # the lead of a variable that a series has not had yet, though it has had others
+APART = (UNREAD, np.inf, 0.0)
 UNMEASURED = "There were too few withheld values to calibrate the intervals: they are the model's own."
 
 
@@ -25,7 +27,8 @@ class Calibration:
     A model's own deviations are too small where it is overconfident, and its errors are skewed where a variable is
     (rain). Both show in these errors, and an interval made of their quantiles covers what it should whatever their
     distribution: a split-conformal interval, for exchangeable series. Between the leads, quantiles are interpolated
-    along log lead; the first lead is 0, a value missing from a reading; the last stands for a variable not read yet.
+    along log lead. The first three leads stand apart: a variable not read yet (`UNREAD`), no reading at all (infinite),
+    and 0, a value missing from a reading.
     """
 
     leads: Float[np.ndarray, " lead"]
@@ -46,18 +49,18 @@ class Calibration:
         """
         if series < SKEWED:
             errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, (2, 1))
-        between = lead[(lead > 0) & np.isfinite(lead) & counted]
+        usual = counted & (lead >= 0) & np.isfinite(lead)
+        between = lead[usual & (lead > 0)]
         bins = int(np.clip(series // SERIES, 1, BINS))
         shortest, longest = np.quantile(between, (0.02, 0.98)) if len(between) else (1.0, 1.0)
         edges = np.geomspace(shortest, longest, bins - 1)
-        inner = 1 + np.searchsorted(edges, lead, side="left")
-        last = len(edges) + 2
-        group = np.where(lead == 0, 0, np.where(np.isfinite(lead), inner, last))
-        kept = [g for g in range(1, last) if (counted & (group == g)).any()]
-        leads = [0.0, *(float(np.median(lead[counted & (group == g)])) for g in kept), np.inf]
-        everything = _quantiles(errors[counted], NORMAL)
-        each = _own(errors, counted, np.tile(everything, (errors.shape[1], 1)))
-        own = [_own(errors, counted & (group == g), each) for g in (0, *kept, last)]
+        group = np.where(usual & (lead > 0), np.searchsorted(edges, lead, side="left"), -1)
+        kept = [usual & (group == g) for g in range(len(edges) + 1) if (group == g).any()]
+        leads = [*APART, *(float(np.median(lead[among])) for among in kept)]
+        each = _own(errors, usual, _shared(errors[usual], np.tile(NORMAL, (errors.shape[1], 1))))
+        rare = [counted & (lead == apart) for apart in (UNREAD, np.inf)]
+        own = [_own(errors, among, _shared(errors[among], each)) for among in rare]
+        own += [_own(errors, among, each) for among in (usual & (lead == 0), *kept)]
         return Calibration(np.array(leads), np.round(own, 6))  # as it is saved
 
     @property
@@ -91,13 +94,13 @@ class Calibration:
 
     def _between(self, at: np.ndarray, lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
         """Entries of ``at``, (lead, variable, ...), interpolated along log lead."""
-        inner = np.arange(1, len(self.leads) - 1)
-        if len(inner) == 0:
-            place = np.where(lead == 0, 0, len(self.leads) - 1).astype(np.float64)
-        else:
+        inner = np.arange(len(APART), len(self.leads))
+        place = np.full(lead.shape, 2.0)
+        if len(inner):
             with np.errstate(divide="ignore"):
-                place = np.interp(np.log(lead), np.log(self.leads[inner]), inner)
-            place = np.where(lead == 0, 0.0, np.where(np.isfinite(lead), place, len(self.leads) - 1))
+                place = np.interp(np.log(np.maximum(lead, 0)), np.log(self.leads[inner]), inner)
+        for number, apart in enumerate(APART):
+            place[lead == apart] = number
         lower = np.floor(place).astype(np.int64)
         share = (place - lower).reshape(*place.shape, *(1,) * (at.ndim - 2))
         variable = np.arange(at.shape[1])
@@ -106,12 +109,12 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"leads": self.leads[:-1].tolist(), "quantiles": self.quantiles.tolist()}
+        return {"leads": self.leads[len(APART) :].tolist(), "quantiles": self.quantiles.tolist()}
 
     @staticmethod
     def from_dict(saved: dict[str, Any]) -> "Calibration":
         """The reverse."""
-        return Calibration(np.array([*saved["leads"], np.inf]), np.array(saved["quantiles"]))
+        return Calibration(np.array([*APART, *saved["leads"]]), np.array(saved["quantiles"]))
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
@@ -120,6 +123,11 @@ def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.n
     for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
         found[k] = _quantiles(errors[counted[:, k], k], otherwise[k])
     return found
+
+
+def _shared(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """The quantiles of all variables together for each of them, or the others where there are too few errors."""
+    return np.stack([_quantiles(errors, row) for row in otherwise])
 
 
 def _quantiles(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

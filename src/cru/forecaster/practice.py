@@ -10,7 +10,7 @@ from cru.data.random import generator
 from cru.data.tasks import hide
 
 VALUES = 0.15  # of single values withheld, as tables miss them
-VARIABLES = 0.1  # of the variables of such a series withheld altogether: some patients are never measured so
+VARIABLES = 0.2  # of the variables of such a series withheld altogether: some patients are never measured so
 RUNS = 0.25  # of time points withheld in runs of all lengths, as devices fail: a filter forecasts into each of them
 NOTHING = 0.1  # of the series that end show no reading at all: what is there to say of a new one?
 TOLD = 0.2  # of what is shown is a target, too

@@ -15,6 +15,7 @@ from torch import Tensor
 from cru.data import Batch
 from cru.errors import did_you_mean
 from cru.forecaster.answers import Answer, calibrated, check_levels
+from cru.forecaster.calibration import UNREAD
 from cru.forecaster.folder import fingerprint
 from cru.forecaster.frames import name_of, sensible
 from cru.forecaster.rows import Rows
@@ -116,9 +117,10 @@ class Stream:
         kept: Kept | None = None if row is None else self.rows.row(row)
         if kept is not None and moment < kept.last:
             raise self.too_early(name, moment, kept, LOOK_BACK)
-        lead = np.full((1, len(self._place)), math.inf)
-        if kept is not None:
-            lead[kept.read.numpy()] = moment - float(kept.seen)
+        since = math.inf if kept is None else moment - float(kept.seen)
+        lead = np.full((1, len(self._place)), since)
+        if kept is not None and since < math.inf:
+            lead[~kept.read.numpy()] = UNREAD
         said = self.model(self._batch(moment), state=None if kept is None else kept.state)
         answer = self.answer(said, lead, levels)
         numbers = {"mean": answer.mean, "std": answer.std, **answer.bounds}
