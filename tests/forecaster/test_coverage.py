@@ -13,6 +13,7 @@ def table(series: cru.data.SeriesSet) -> pl.DataFrame:
 
 
 @pytest.mark.data
+@pytest.mark.filterwarnings("ignore:'pH' of series .* is once 95")  # which is true
 @pytest.mark.parametrize(("name", "cut", "horizon"), [("ushcn", 1000.0, 7.0), ("physionet", 30.0, 6.0)])
 def test_intervals_cover_readings_of_stations_and_patients_that_were_held_out(
     name, cut, horizon, real_data, shared_cache
