@@ -72,8 +72,12 @@ def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable
 
     For a model that looks at later readings, too, the time to the nearest on either side, and all that is ever read.
     """
-    since = _since(series, causal=causal)[:, None]
-    return np.where(_read(series, causal=causal) | np.isinf(since), since, UNREAD)
+    return lead_of(_since(series, causal=causal)[:, None], _read(series, causal=causal))
+
+
+def lead_of(since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The lead of a variable, from the time since the last reading of any and whether it has been read itself."""
+    return np.where(read | np.isinf(since), since, UNREAD)
 
 
 def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:

@@ -10,8 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from cru.data import Batch
-from cru.forecaster.answers import BATCH, Answer
-from cru.forecaster.calibration import UNREAD
+from cru.forecaster.answers import BATCH, Answer, lead_of
 from cru.forecaster.frames import further_look, long_frame
 from cru.forecaster.stream import LOOK_BACK, SORT, Kept
 
@@ -89,7 +88,7 @@ def _expect(
         raise stream.too_early(name, float(moments[0]), stream.rows.row(stream.rows_of[name]), LOOK_BACK)
     said = stream.model(_questions(stream, names, torch.from_numpy(moments)), state=kept.state)
     since = moments[:, None] - kept.seen.numpy()[:, None, None]
-    lead = np.where(kept.read.numpy()[:, None] | np.isinf(since), since, UNREAD)  # (series, time, variable)
+    lead = lead_of(since, kept.read.numpy()[:, None])  # (series, time, variable)
     return stream.answer(said, lead.reshape(-1, lead.shape[-1]), levels)
 
 

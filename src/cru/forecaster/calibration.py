@@ -95,7 +95,7 @@ class Calibration:
     def _between(self, at: np.ndarray, lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
         """Entries of ``at``, (lead, variable, ...), interpolated along log lead."""
         inner = np.arange(len(APART), len(self.leads))
-        place = np.full(lead.shape, 2.0)
+        place = np.full(lead.shape, float(APART.index(0.0)))  # where there are no others
         if len(inner):
             with np.errstate(divide="ignore"):
                 place = np.interp(np.log(np.maximum(lead, 0)), np.log(self.leads[inner]), inner)

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from cru.data import Batch
 from cru.errors import did_you_mean
-from cru.forecaster.answers import Answer, calibrated, check_levels
-from cru.forecaster.calibration import UNREAD
+from cru.forecaster.answers import Answer, calibrated, check_levels, lead_of
 from cru.forecaster.folder import fingerprint
 from cru.forecaster.frames import name_of, sensible
 from cru.forecaster.rows import Rows
@@ -118,11 +117,9 @@ class Stream:
         if kept is not None and moment < kept.last:
             raise self.too_early(name, moment, kept, LOOK_BACK)
         since = math.inf if kept is None else moment - float(kept.seen)
-        lead = np.full((1, len(self._place)), since)
-        if kept is not None and since < math.inf:
-            lead[~kept.read.numpy()] = UNREAD
+        read = np.zeros((1, len(self._place)), bool) if kept is None else kept.read.numpy()
         said = self.model(self._batch(moment), state=None if kept is None else kept.state)
-        answer = self.answer(said, lead, levels)
+        answer = self.answer(said, lead_of(np.array(since), read), levels)
         numbers = {"mean": answer.mean, "std": answer.std, **answer.bounds}
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
