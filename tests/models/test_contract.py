@@ -161,6 +161,31 @@ def check_bit_by_bit(model: Model, batch) -> None:
 
 
 @every_kind
+def test_a_batch_may_have_no_series_but_not_no_times(name: str, kind: str) -> None:
+    model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind])
+    nobody = reordered(batch, [])
+    assert model(nobody).mean.shape == nobody.targets.shape
+    assert torch.isfinite(model.loss(nobody))
+    if name not in NAIVE:
+        with pytest.raises(ValueError, match="at least one time point"):
+            model(steps_of(batch, 0))
+
+
+@every_kind
+def test_autocast(name: str, kind: str) -> None:
+    model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind])
+    expected = predict(model, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = predict(model, batch)
+        loss = model.loss(batch)
+    same([part.to(torch.float32) for part in found], expected, rtol=0.1, atol=0.1)
+    assert torch.isfinite(loss)
+    if loss.requires_grad:
+        loss.backward()
+        assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@every_kind
 def test_a_stream_does_not_start_without_a_time(name: str, kind: str) -> None:
     model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
     empty = changed(batch, lengths=torch.tensor([0, *batch.lengths[1:]]))

@@ -77,7 +77,7 @@ class GaussianObservation:
         """KL(p_Bayes ‖ p_post) with p_Bayes ∝ N(mean⁻, var⁻) · N(x, noise²)."""
         mean, var = self.moments(before)
         gain = var / (var + self.noise**2)
-        bayes_mean, bayes_var = torch.lerp(mean, x, gain), self.noise**2 * gain
+        bayes_mean, bayes_var = mean + gain * (x - mean), self.noise**2 * gain
         return gaussian_kl(bayes_mean, bayes_var, *self.moments(after))
 
 

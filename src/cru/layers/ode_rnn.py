@@ -44,7 +44,7 @@ class GRUUpdate(nn.Module):
         both = torch.cat([state, x], -1)
         z, r = torch.sigmoid(self.update(both)), torch.sigmoid(self.reset(both))
         candidate = torch.tanh(self.candidate(torch.cat([r * state, x], -1)))
-        return torch.lerp(candidate, state, z)
+        return torch.lerp(candidate.to(state.dtype), state, z.to(state.dtype))  # which autocast makes smaller
 
 
 class ODERNN(nn.Module):

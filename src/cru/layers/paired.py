@@ -130,7 +130,7 @@ class PairedCRU(KalmanLayer):
             return hop(self.decay, self.frequency, upper, lower, delta[..., None])
         distinct, where = torch.unique(delta, return_inverse=True)
         each = hop(self.decay, self.frequency, upper, lower, distinct[:, None])
-        return Hop(*(field.index_select(0, where.flatten()).view(*delta.shape, -1) for field in each))
+        return Hop(*(field.index_select(0, where.flatten()).view(*delta.shape, field.shape[-1]) for field in each))
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         return predict_paired(state, Hop(*(field[:, 0] for field in self._hops(delta[:, None]))))

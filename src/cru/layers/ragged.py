@@ -34,7 +34,7 @@ class Ragged(NamedTuple):
         """A series ends after the last step at which it is ``running``, and has one step at least."""
         numbers, last = torch.arange(running.shape[1], device=running.device), last_step(running)
         order = last.argsort(descending=True, stable=True)
-        counts = (last[:, None] >= numbers[: int(last.max()) + 1]).sum(0)
+        counts = (last[:, None] >= numbers[: max(last.tolist(), default=0) + 1]).sum(0)
         offsets = counts.cumsum(0) - counts
         rank = order.argsort()
         return cls(order, counts.tolist(), offsets[torch.minimum(numbers, last[:, None])] + rank[:, None])
@@ -47,7 +47,7 @@ class Ragged(NamedTuple):
     def join(self, steps: list[Float[Tensor, "_ size"]]) -> Float[Tensor, "batch time size"]:
         """What was found at each step, in the order of the batch; a series that has ended keeps what it had last."""
         flat = torch.cat(steps)
-        return flat.index_select(0, self.place.flatten()).view(*self.place.shape, -1)
+        return flat.index_select(0, self.place.flatten()).view(*self.place.shape, flat.shape[1])
 
 
 class Parts(NamedTuple):
@@ -73,7 +73,8 @@ class Parts(NamedTuple):
         """Equal parts of each gap, none above ``longest`` unless there would be more than 16."""
         count = (delta / longest - ROUNDING).ceil().clamp(1, MOST_PARTS)
         end = count.long().cumsum(1) - 1
-        number = torch.arange(int(end.max()) + 1, device=delta.device).expand(len(delta), -1).contiguous()
+        longest_series = max(end[:, -1].tolist(), default=0) + 1
+        number = torch.arange(longest_series, device=delta.device).expand(len(delta), -1).contiguous()
         step = torch.searchsorted(end, number).clamp(max=delta.shape[1] - 1)
         part = (delta / count).gather(1, step)
         return cls(torch.where(number <= end[:, -1:], part, 0.0), end)

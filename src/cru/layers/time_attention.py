@@ -73,7 +73,7 @@ class TimeAttention(nn.Module):
         """W φ(t) · V φ(t_i) / √d for each head."""
 
         def heads(x: Tensor) -> Tensor:
-            return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
+            return x.view(*x.shape[:2], self.num_heads, x.shape[-1] // self.num_heads).transpose(1, 2)
 
         q, k = heads(self.query(query)), heads(self.key(key))
         scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5

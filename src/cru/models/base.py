@@ -212,6 +212,8 @@ class Model(nn.Module):
     def inputs(self, batch: Batch) -> Float[Tensor, "batch time *feature"]:
         """The values in the model's type, 0 wherever nothing is observed."""
         _check_shape("values", batch.values, self.spec.input_shape)
+        if batch.values.shape[1] == 0:
+            raise ValueError("`batch` must have at least one time point, got none.")
         return torch.where(batch.mask, batch.values, 0.0).to(self.dtype)
 
     def targets(self, batch: Batch) -> Float[Tensor, "batch time *target"]:

@@ -76,7 +76,7 @@ class BaselineModel(Model):
     ) -> tuple[Float[Tensor, "batch time latent"], Bool[Tensor, "batch time latent"]]:
         """What the cell sees of each time point, and which entries of it are observed."""
         observed = batch.observed
-        x = encode_observed(self.encoder, self.inputs(batch), observed)
+        x = encode_observed(self.encoder, self.inputs(batch), observed).to(self.dtype)  # a state keeps its digits
         if isinstance(self.encoder, nn.Flatten):
             return x, batch.mask.expand_as(batch.values).flatten(2)
         return x, observed[..., None].expand_as(x)
