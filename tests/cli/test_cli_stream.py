@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cru import Forecaster
 from cru.cli import app
+from cru.forecaster.rows import Rows
 from tests.forecaster.test_stream import readings
 
 ROOT = Path(__file__).parents[2]
@@ -157,3 +158,20 @@ def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:
     assert process.wait(30) == 0
     assert process.stderr.read() == b""
     assert (tmp_path / "kept").exists()
+
+
+def test_a_signal_within_a_line_waits_for_its_answer(folder, monkeypatch, tmp_path) -> None:
+    whole = Rows.put
+
+    def interrupted(rows: Rows, *given) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        whole(rows, *given)
+
+    monkeypatch.setattr(Rows, "put", interrupted)
+    text = "".join(json.dumps(READING | {"time": float(t)}) + "\n" for t in (1, 2, 3))
+    result = CliRunner().invoke(app, ["stream", str(folder), "--state", str(tmp_path / "kept")], input=text)
+    assert result.exit_code == 130 and len(result.stdout.splitlines()) == 1  # answered, and no further
+    monkeypatch.undo()
+    live, again = (Forecaster.load(folder).stream(state=state) for state in (None, tmp_path / "kept"))
+    live.update("a", 1.0, READING["values"])
+    assert again.predict("a", 4.0) == live.predict("a", 4.0)

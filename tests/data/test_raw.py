@@ -1,5 +1,7 @@
 import hashlib
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -13,7 +15,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 class Server(ThreadingHTTPServer):
     """Serves CONTENT, with ranges; closes early ``breaks`` times; remembers which ranges were asked for."""
 
-    breaks = 0
+    breaks, slow = 0, 0.0
     content = CONTENT
 
 
@@ -30,6 +32,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        time.sleep(self.server.slow)
         if self.server.breaks:
             self.server.breaks -= 1
             body = body[: len(body) // 2]
@@ -115,3 +118,11 @@ def test_the_data_folder_must_exist(tmp_path, monkeypatch):
     assert raw.data_dir(None) == tmp_path
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         raw.data_dir(tmp_path / "nowhere")
+
+
+def test_two_at_once_download_one_file(server, tmp_path):
+    server.slow = 0.3
+    with ThreadPoolExecutor(2) as pool:
+        found = [future.result() for future in [pool.submit(fetch, server, tmp_path, sha256=None) for _ in range(2)]]
+    assert [path.read_bytes() == CONTENT for (path,) in found] == [True, True]
+    assert server.asked == [None]

@@ -356,3 +356,9 @@ def test_a_table_in_another_encoding_is_called_so(tmp_path):
         (tmp_path / "latin.csv").write_bytes(text.encode("latin-1"))
         with pytest.raises(ValueError, match="not written in UTF-8"):
             from_table(tmp_path / "latin.csv", id=None, time="t")
+
+
+def test_nanoseconds_over_centuries():
+    stamps = pd.to_datetime(["1900-01-01", "1901-01-01", "2262-04-01"]).astype("datetime64[ns]")
+    series = from_table(pd.DataFrame({"t": stamps, "x": [1.0, 2.0, 3.0]}), id=None, time="t", unit="D")
+    assert series.times.tolist() == [0, 365, (dt.date(2262, 4, 1) - dt.date(1900, 1, 1)).days]

@@ -32,20 +32,32 @@ def assert_same_inputs(one, other):
         assert torch.equal(a.lengths, b.lengths)
 
 
-@pytest.mark.parametrize("name", TASK_CASES)
+@pytest.mark.parametrize("name", [name for name in TASK_CASES if name != "one-step-ahead"])
 def test_poisoned_hidden_entries_change_no_model_input(name):
     series, task = random_series(), TASK_CASES[name]
     tasked = task(series)
-    if name == "one-step-ahead":  # a reading is hidden when it is asked for and shown afterwards: poison the targets
-        poisoned = dataclasses.replace(tasked, targets=np.where(tasked.hidden, 1e30, tasked.targets))
-    else:
-        poisoned = task(dataclasses.replace(series, values=np.where(tasked.hidden, 1e30, series.values)))
+    poisoned = task(dataclasses.replace(series, values=np.where(tasked.hidden, 1e30, series.values)))
     assert tasked.hidden.any()
     assert (poisoned.targets[tasked.hidden] == 1e30).all()
     assert_same_inputs(tasked, poisoned)
     missing = task(dataclasses.replace(series, values=np.where(series.mask, series.values, 1e30)))
     for a, b in zip(tasked.batches(5), missing.batches(5), strict=True):
         assert torch.equal(a.values[a.mask], b.values[b.mask])
+
+
+def test_one_step_ahead_shows_a_reading_only_after_it_was_asked_for():
+    series = random_series(count=4)
+    tasked = one_step_ahead(series)
+    for row in range(len(series.times)):
+        values = np.where((np.arange(len(series.times)) == row)[:, None], 1e30, series.values)
+        poisoned = one_step_ahead(dataclasses.replace(series, values=values))
+        number = int(series.series_index[row])
+        first, step = tasked.offsets[number], row - series.offsets[number]
+        shown = first + 2 * step  # its question, if it has one, is the row before
+        differs = (poisoned.values != tasked.values).any(1)
+        assert np.flatnonzero(differs).tolist() == ([shown] if series.mask[row].any() else [])
+        asked = (poisoned.targets != tasked.targets).any(1)
+        assert np.flatnonzero(asked).tolist() == ([shown - 1] if step and series.mask[row].any() else [])
 
 
 @pytest.mark.parametrize("name", TASK_CASES)

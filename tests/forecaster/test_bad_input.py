@@ -9,6 +9,7 @@ import pytest
 
 from cru import Forecaster
 from cru.forecaster import learning
+from cru.forecaster.plot import draw
 from tests.forecaster.conftest import stations
 
 
@@ -282,3 +283,66 @@ def test_a_slip_of_the_pen_is_pointed_out(table):
 def test_dates_that_are_none_are_named(table, tmp_path):
     table.assign(date=table["date"].astype(str)).replace("2024-01-05", "2024-02-30").to_csv(tmp_path / "day.csv")
     refused(lambda: fit(tmp_path / "day.csv"), "'date' must hold dates of one form", "'2024-02-30' is none")
+
+
+KINDS_OF_IDS = {
+    "dates": [pd.Timestamp("2024-01-01"), pd.Timestamp("2024-01-02")],
+    "booleans": [False, True],
+    "floats": [1.5, 2.0],
+    "whole floats": [1.0, 2.0],
+    "texts of numbers": ["9", "10"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_IDS)
+def test_ids_of_any_kind_are_the_same_series_however_they_are_asked_for(kind, tmp_path):
+    one, other = KINDS_OF_IDS[kind]
+    table = pd.DataFrame({"s": [one, other] * 20, "t": np.repeat(np.arange(20.0), 2), "x": [5.0, 8.0] * 20})
+    model = Forecaster("last-value", progress=False).fit(table, id="s", time="t")
+    means = [model.predict(table, at=at)["mean"].tolist() for at in ([30.0], {one: [30.0], other: [30.0]})]
+    framed = model.predict(table, at=pd.DataFrame({"s": [other, one], "t": [30.0, 30.0]}))
+    assert means == [[5.0, 8.0]] * 2 and sorted(framed["mean"]) == [5.0, 8.0] and len(framed) == 2
+    draw(model, table, tmp_path / "one.png", series=framed["s"].astype(str).iloc[0])
+
+
+def test_questions_that_name_no_series(table, repeater):
+    at = pd.DataFrame({"station": ["s00", None], "date": pd.to_datetime(["2024-06-01", "2024-06-02"])})
+    refused(lambda: repeater.predict(table, at=at), "'station' must be filled in every row: 1 of 2")
+    assert len(repeater.predict(table, at=at[:0])) == 0
+    single = table[table["station"] == "s00"].drop(columns="station")
+    alone = fit(single, id=None)
+    refused(lambda: alone.predict(single, at={"s07": ["2024-06-01"]}), "had no column of ids", "s07")
+    assert len(alone.predict(single, at={None: ["2024-06-01"]})) == 2
+
+
+def test_a_picture_of_a_table_with_holes_or_nothing(table, repeater, tmp_path):
+    refused(lambda: draw(repeater, table[:0], tmp_path / "a.png"), "at least one row")
+    holes = table.assign(station=table["station"].where(table.index > 3))
+    refused(lambda: draw(repeater, holes, tmp_path / "a.png"), "'station' must be filled in every row: 4 of")
+
+
+def test_ids_that_are_lists(table):
+    pairs = table.assign(station=[(1, int(name[1:])) for name in table["station"]])
+    refused(lambda: fit(pairs), "'station' must hold texts, numbers or dates, got List")
+
+
+def test_dates_and_moments_in_one_column():
+    day, moment = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 2, 5)
+    for times in ([day, moment], [moment, day]):
+        table = pd.DataFrame({"date": pd.Series(times, dtype=object), "x": [1.0, 2.0]})
+        refused(lambda table=table: fit(table, id=None), "a time of day in all rows or in none")
+    aware = moment.replace(tzinfo=datetime.UTC)
+    gone = pd.DataFrame({"date": pd.Series([aware, None], dtype=object), "x": [1.0, 2.0]})
+    refused(lambda: fit(gone, id=None), "1 of 2 are missing")
+
+
+def test_nanoseconds_are_said_to_be_cut(table):
+    with pytest.warns(UserWarning, match="'date' are cut to microseconds"):
+        fit(table.assign(date=table["date"].astype("datetime64[ns]") + pd.Timedelta(7, unit="ns")))
+
+
+def test_a_column_of_nothing_is_missing(table, repeater):
+    none = table.assign(low=None)
+    assert repeater.predict(none, at=["2024-06-01"]).equals(
+        repeater.predict(table.assign(low=np.nan), at=["2024-06-01"])
+    )

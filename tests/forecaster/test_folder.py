@@ -120,3 +120,19 @@ def test_a_fingerprint_knows_the_clock_and_the_options(trained):
     third = copy.copy(trained)
     third.options_ = trained.options_ | {"num_basis": 4}
     assert len({fingerprint(model) for model in (trained, other, third)}) == 3
+
+
+def test_a_save_that_fails_leaves_the_older_model(trained, repeater, tmp_path, monkeypatch):
+    trained.save(tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("cru.forecaster.folder.save_series", full)
+    with pytest.raises(OSError, match="no space left"):
+        repeater.save(tmp_path / "model")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    repeater.save(tmp_path / "model", history=False)
+    loaded = Forecaster.load(tmp_path / "model")
+    assert loaded.name_ == "last-value" and loaded.history_ is None

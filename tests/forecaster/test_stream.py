@@ -63,6 +63,11 @@ def test_the_numbers_of_the_batch_call(name: str) -> None:
     for at in (20.0, 27.5, 400.0):
         expected = forecaster.predict(table, at=[at])
         close(as_frame(stream, expected), expected, 1e-9)
+    stream, table = forecaster.stream(), table[table.name == "a0"].sort_values("day")
+    for number, row in enumerate(table.itertuples(), 1):
+        stream.update(row.name, row.day, {"warm": row.warm, "wet": row.wet})
+        expected = forecaster.predict(table[:number], at=[row.day + 0.1])
+        close(as_frame(stream, expected), expected, 1e-9)
 
 
 def test_in_float32_too(forecaster) -> None:

@@ -51,12 +51,9 @@ def stream(
     live = forecaster.stream(late="drop" if drop_late else "refuse", state=kept)
     if start is not None and kept is None:
         live.update_many(start)
-    # Also because polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may
-    # never come.
-    for number in (signal.SIGINT, signal.SIGTERM):  # the state is kept when a service is stopped, too
-        signal.signal(number, _stop)
+    stop = Stop()
     try:
-        for answer in answers(live, sys.stdin.buffer, gap, levels):
+        for answer in answers(live, sys.stdin.buffer, gap, levels, stop):
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough
@@ -68,25 +65,43 @@ def stream(
             live.save(state)
 
 
-def _stop(*_: Any) -> None:
-    """The first signal ends the stream; a second must not end the saving of its state."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    raise KeyboardInterrupt
+class Stop:
+    """Ctrl-C, and the end of a service: the first signal ends the stream, but not within a line, of which the state
+    would keep a half; a second must not end the saving of the state.
+
+    Also because polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may
+    never come.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.busy = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self)
+
+    def __call__(self, *_: Any) -> None:
+        """A signal came."""
+        first, self.asked = not self.asked, True
+        if first and not self.busy:
+            raise KeyboardInterrupt
 
 
-def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...]) -> Iterator[dict[str, Any]]:
-    """An answer for each line that is not blank."""
+def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop) -> Iterator[dict[str, Any]]:
+    """An answer for each line that is not blank, until there are no more or it is asked to stop."""
     from cru.forecaster.stream import SORT
 
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        stop.busy = True
         try:
-            yield answer(live, line, gap, levels)
+            said = answer(live, line, gap, levels)
         except (ValueError, OverflowError) as error:
             sentence = str(error).replace(SORT, "Sort the readings, or give --drop-late.")
-            yield {"line": number, "error": " ".join(sentence.split())}
+            said = {"line": number, "error": " ".join(sentence.split())}
+        stop.busy = False
+        yield said
+        if stop.asked:  # while it was busy
+            raise KeyboardInterrupt
 
 
 def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:

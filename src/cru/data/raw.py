@@ -11,6 +11,7 @@ from typing import Any
 
 import pooch
 import requests
+from filelock import FileLock
 
 from cru.data.cache import cache_dir
 
@@ -75,29 +76,32 @@ def download(
     """Fetch files (name -> sha256, None if the source changes daily) into the cache, unless they are there."""
     pooch.get_logger().setLevel("WARNING")  # the progress bar says it all
     folder = cache_dir(cache) / "raw" / subfolder
-    paths = []
-    for name, sha256 in files.items():
-        fetch = _Resuming(folder / f"{name}.part", progress=progress, resume=sha256 is not None)
-        try:
-            done = pooch.retrieve(
-                base_url + name,
-                known_hash=None if sha256 is None else f"sha256:{sha256}",
-                fname=name,
-                path=folder,
-                downloader=fetch,
-            )
-        except ValueError:
-            raise ValueError(
-                f"{base_url}{name} must have the sha256 {sha256}, but what came has another. Try again."
-            ) from None
-        except requests.RequestException as error:
-            reason = type(error).__name__ if error.response is None else f"the server says {error.response.status_code}"
-            raise OSError(
-                f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
-                "download it by hand and give its folder with --data-dir."
-            ) from None
-        paths.append(Path(done))
-    return paths
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):  # another process that wants the same waits, and finds it there
+        return [_fetch(base_url, name, sha256, folder, progress=progress) for name, sha256 in files.items()]
+
+
+def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progress: bool) -> Path:
+    fetch = _Resuming(folder / f"{name}.part", progress=progress, resume=sha256 is not None)
+    try:
+        done = pooch.retrieve(
+            base_url + name,
+            known_hash=None if sha256 is None else f"sha256:{sha256}",
+            fname=name,
+            path=folder,
+            downloader=fetch,
+        )
+    except ValueError:
+        raise ValueError(
+            f"{base_url}{name} must have the sha256 {sha256}, but what came has another. Try again."
+        ) from None
+    except requests.RequestException as error:
+        reason = type(error).__name__ if error.response is None else f"the server says {error.response.status_code}"
+        raise OSError(
+            f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
+            "download it by hand and give its folder with --data-dir."
+        ) from None
+    return Path(done)
 
 
 class _Resuming:

@@ -1,5 +1,6 @@
 """Tables of any kind, frames and files, as polars frames with the columns that matter."""
 
+import datetime
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,13 +41,21 @@ def _read_frame(frame: Any, wanted: list[str], *, time: str, everything: bool) -
     if odd:
         raise ValueError(f"the table must have columns with text for names, got {odd}.")
     _require(wanted, known.columns)
-    if known[time].dtype == nw.Object and len({getattr(entry, "tzinfo", None) is None for entry in known[time]}) == 2:
-        raise ValueError(f"column {time!r} must have a time zone in all rows or in none: only some have one.")
+    if known[time].dtype == nw.Object:
+        _check_objects(time, [entry for entry in known[time] if entry is not None and entry == entry])
     columns = known.columns if everything else wanted
     try:
         return pl.DataFrame({name: known[name].to_polars() for name in columns})
     except Exception as error:  # pyarrow's own, for a column of mixed Python objects
         raise ValueError(f"the table must hold columns of one kind each: {str(error).splitlines()[0]}.") from None
+
+
+def _check_objects(name: str, entries: list[Any]) -> None:
+    """Times that are Python objects, of one kind: polars would make all of them what the first is."""
+    if len({getattr(entry, "tzinfo", None) is None for entry in entries}) == 2:
+        raise ValueError(f"column {name!r} must have a time zone in all rows or in none: only some have one.")
+    if len({isinstance(entry, datetime.datetime) for entry in entries if isinstance(entry, datetime.date)}) == 2:
+        raise ValueError(f"column {name!r} must have a time of day in all rows or in none: only some have one.")
 
 
 def written_times(column: pl.Series) -> pl.Series:

@@ -72,12 +72,13 @@ def from_table(
     _check_columns(table, keys, columns, labels, hint)
 
     # Each column leaves the table when it has been read: ten million rows are large.
-    names, series = _codes(table, id) if id is not None else (["0"], np.zeros(len(table), np.int32))
-    times, label, origin = _times(table.drop_in_place(time), unit)
+    drop = table.drop_in_place
+    names, series = codes(drop(id)) if id is not None else (["0"], np.zeros(len(table), np.int32))
+    times, label, origin = _times(drop(time), unit)
     options: dict[str, Any] = {"ids": names, "time_unit": label, "origin": origin}
     if variable is not None:
-        variables, code = _codes(table, variable)
-        readings = _numbers(table.drop_in_place(columns[0]))
+        variables, code = codes(drop(variable))
+        readings = _numbers(drop(columns[0]))
         long = pivot(series, times, code, readings, count=len(names), width=len(variables))
         if duplicates == "refuse":
             _refuse(long.repeated, long.times, long.offsets, names, hint)
@@ -142,18 +143,25 @@ def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targ
         raise ValueError(f"`values` must not repeat a column or hold `id`, `time` or `variable`, got {values}.")
     if len(set(keys + values + targets)) < len(keys + values + targets):
         raise ValueError(f"`targets` must not repeat a column or hold `id`, `time` or one of `values`, got {targets}.")
-    if len(table) == 0:
-        raise ValueError("the table must have at least one row.")
     for name in keys:
-        empty = table[name].null_count() + int((table[name].is_nan().sum() or 0) if table[name].dtype.is_float() else 0)
-        if empty:
-            raise ValueError(f"column {name!r} must be filled in every row: {empty} of {len(table)} are missing.")
+        check_key(table[name])
     wrong = [_like(table[name]) for name in values + targets if not _is_number(table[name])]
     if wrong:
         raise ValueError(
             f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
             f"{LEAVE_OUT}, or turn them into numbers (0/1 columns, say).{hint}"
         )
+
+
+def check_key(column: pl.Series) -> None:
+    """Whether a column of ids, times or names of variables has an entry in every row, and each such that it can."""
+    if len(column) == 0:
+        raise ValueError("the table must have at least one row.")
+    empty = column.null_count() + int((column.is_nan().sum() or 0) if column.dtype.is_float() else 0)
+    if empty:
+        raise ValueError(f"column {column.name!r} must be filled in every row: {empty} of {len(column)} are missing.")
+    if column.dtype.is_nested():
+        raise ValueError(f"column {column.name!r} must hold texts, numbers or dates, got {column.dtype}.")
 
 
 def _like(column: pl.Series) -> str:
@@ -164,24 +172,23 @@ def _like(column: pl.Series) -> str:
 
 
 def _is_number(column: pl.Series) -> bool:
-    return column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
+    return column.dtype.is_numeric() or column.dtype == pl.Boolean or column.null_count() == len(column)
 
 
 def _numbers(column: pl.Series) -> np.ndarray:
     return column.cast(pl.Float64).to_numpy()
 
 
-def _codes(table: pl.DataFrame, name: str) -> tuple[list[str], np.ndarray]:
-    """Take a column out of the table: its sorted distinct entries as text, and for each row the number of its entry."""
-    key = table.drop_in_place(name)
+def codes(key: pl.Series) -> tuple[list[str], np.ndarray]:
+    """The sorted distinct entries of a column as text, and for each row the number of its entry."""
     key = key.cast(pl.String) if key.dtype in (pl.Categorical, pl.Enum) else key
     distinct = key.unique().sort()
     if distinct.dtype == pl.String:  # numbers written as text in the order of numbers, as in a frame
         number = distinct.cast(pl.Int64, strict=False)
         distinct = distinct if number.has_nulls() else distinct.gather(np.argsort(number.to_numpy(), kind="stable"))
     lookup = pl.DataFrame({"key": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
-    codes = pl.DataFrame({"key": key}).join(lookup, on="key", how="left", maintain_order="left")["code"]
-    return [str(entry) for entry in distinct], codes.to_numpy()
+    code = pl.DataFrame({"key": key}).join(lookup, on="key", how="left", maintain_order="left")["code"]
+    return [str(entry) for entry in distinct], code.to_numpy()
 
 
 def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | None]:
@@ -206,7 +213,8 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
     ticks = stamps.to_physical().to_numpy()
     first = int(ticks.argmin())
     origin = str(stamps.slice(first, 1).dt.to_string("iso:strict")[0])
-    return (ticks - ticks[first]) / (UNITS[unit] / tick), unit, origin
+    since = (ticks - ticks[first]).view(np.uint64)  # right even where 64 bits of nanoseconds began again
+    return since / (UNITS[unit] / tick), unit, origin
 
 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str], hint: str) -> None:

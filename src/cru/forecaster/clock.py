@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,12 @@ class Clock:
             raise ValueError(f"the table must have at least one row with a time in {column.name!r}.")
         kind = "date" if column.dtype == pl.Date else "datetime"
         zone = getattr(column.dtype, "time_zone", None)
+        if getattr(column.dtype, "time_unit", None) == "ns" and bool((column.dt.nanosecond() % 1000 != 0).any()):
+            warnings.warn(
+                f"times in {column.name!r} are cut to microseconds, also in the answers: round them first "
+                "(.dt.round('us')) if the two are to be joined.",
+                stacklevel=2,
+            )
         first = _utc(column).min()
         origin = pl.Series([first]).cast(pl.Datetime("us")).dt.to_string("iso:strict")[0]
         return Clock(kind=kind, unit="D", origin=origin, zone=zone)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import cru
@@ -22,7 +23,7 @@ _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "histor
 
 
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
-    """Write everything; the configuration last, because it holds the checksums of the others."""
+    """Write everything; the configuration goes to its place last, because it holds the checksums of the others."""
     check_free(folder)
     model = forecaster.model_
     config: dict[str, Any] = {
@@ -45,16 +46,19 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
     except (TypeError, ValueError) as error:  # before anything is written
         raise ValueError(f"the parameters must be such that JSON can hold them, to be saved: {error}.") from None
     folder.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(folder / _WEIGHTS, model.state_dict(), {})
-    (folder / _HISTORY).unlink(missing_ok=True)
-    kept = [_WEIGHTS]
-    if history and forecaster.history_ is not None:
-        save_series(folder / _HISTORY, forecaster.history_, {})
-        kept.append(_HISTORY)
-    config["sha256"] = {name: _file_digest(folder / name) for name in kept}
-    write_atomically(folder / _CARD, _card(forecaster, config).encode())
-    whole = config | {"digest": _digest(config)}
-    write_atomically(folder / _CONFIG, (json.dumps(whole, ensure_ascii=False) + "\n").encode())
+    with TemporaryDirectory(prefix=".new-", dir=folder) as made:  # whole, before anything of an older one is replaced
+        new = Path(made)
+        write_checkpoint(new / _WEIGHTS, model.state_dict(), {})
+        if history and forecaster.history_ is not None:
+            save_series(new / _HISTORY, forecaster.history_, {})
+        config["sha256"] = {path.name: _file_digest(path) for path in sorted(new.iterdir())}
+        write_atomically(new / _CARD, _card(forecaster, config).encode())
+        whole = config | {"digest": _digest(config)}
+        write_atomically(new / _CONFIG, (json.dumps(whole, ensure_ascii=False) + "\n").encode())
+        if _HISTORY not in config["sha256"]:
+            (folder / _HISTORY).unlink(missing_ok=True)
+        for name in (*config["sha256"], _CARD, _CONFIG):
+            (new / name).replace(folder / name)
 
 
 def load(folder: Path) -> "Forecaster":

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from cru.data.picture import png_path
+from cru.data.tables import check_key, codes
 from cru.forecaster.estimator import Forecaster
 from cru.forecaster.times import last_readings
 
@@ -45,13 +46,14 @@ def _one(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.Dat
     frame = columns.read(table)
     if columns.id is None:
         return frame, ""
-    ids = frame[columns.id].cast(pl.String)
-    chosen = ids[0] if series is None else series
-    found = frame.filter(ids == chosen)
-    if len(found) == 0:
-        some = ", ".join(ids.unique(maintain_order=True)[:5])
-        raise ValueError(f"`series` must be one of the table, which has {some} ...: there is no {chosen!r}.")
-    return found, str(chosen)
+    check_key(frame[columns.id])
+    names, owner = codes(frame[columns.id])
+    chosen = names[owner[0]] if series is None else series
+    if chosen not in names:
+        raise ValueError(
+            f"`series` must be one of the table, which has {', '.join(names[:5])} ...: there is no {chosen!r}."
+        )
+    return frame.filter(owner == names.index(chosen)), chosen
 
 
 def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.ndarray, name: str) -> Any:

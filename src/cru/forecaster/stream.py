@@ -41,7 +41,8 @@ class Stream:
     """Many series at once, each updated by itself as its readings arrive. `Forecaster.stream` makes it.
 
     A series takes the same memory however long it is, and a reading the same time. The numbers are those that
-    `Forecaster.predict` gives for all readings so far. Not to be shared between threads.
+    `Forecaster.predict` gives for all readings so far, if each time of a series comes in one reading: two at a time are
+    two updates. Not to be shared between threads.
 
     Args:
         forecaster: a fitted one, with a model that runs forward in time.

@@ -6,11 +6,11 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-import polars as pl
 from jaxtyping import Float
 
 from cru.data import SeriesSet
 from cru.data.reading import written_times
+from cru.data.tables import check_key, codes
 from cru.forecaster.clock import Clock
 from cru.forecaster.frames import Columns, ids_of, name_of
 
@@ -51,6 +51,8 @@ def asked(
         if len(times) == 0:
             raise ValueError("`at` must hold at least one time.")
         return series, [times for _ in series.ids]
+    if columns.id is None and wanted.keys() - set(series.ids):
+        raise ValueError(f"`at` must be a list of times: the training table had no column of ids, got {list(at)}.")
     known = set(series.ids)
     new = [name for name in wanted if name not in known]
     offsets = np.append(series.offsets, np.full(len(new), series.offsets[-1]))
@@ -68,6 +70,8 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
     times = clock.column(written_times(frame[columns.time]))
     if columns.id is None:
         return {"0": times}
-    ids = ids_of(frame[columns.id]).cast(pl.String).to_numpy()
-    names, owner = np.unique(ids.astype(str), return_inverse=True)
-    return {str(name): times[owner == k] for k, name in enumerate(names)}
+    if len(frame) == 0:
+        return {}
+    check_key(frame[columns.id])
+    names, owner = codes(ids_of(frame[columns.id]))
+    return {name: times[owner == k] for k, name in enumerate(names)}

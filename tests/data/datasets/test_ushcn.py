@@ -114,3 +114,12 @@ def test_real_trivial_predictors(real_data, shared_cache):
         own = np.where(seen > 0, own, mean)[test.series_index]
         scores.append([((test.targets - p) ** 2)[test.hidden].mean() for p in (mean, own)])
     assert np.mean(scores, 0) == pytest.approx([1.64e-2, 1.44e-2], rel=0.08)
+
+
+def test_a_wrong_page_in_place_of_the_archive_is_removed(tmp_path, monkeypatch):
+    page = tmp_path / ushcn.ARCHIVE
+    page.write_text("<html>Please log in.</html>")
+    monkeypatch.setattr(ushcn.raw, "download", lambda *_, **__: [page])
+    with pytest.raises(ValueError, match=r"gzip archive.* It is removed: run this again"):
+        ushcn.prepare(cache=tmp_path / "cache")
+    assert not page.exists()

@@ -55,7 +55,14 @@ def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress
 
     def build() -> tuple[SeriesSet, dict[str, Any]]:
         paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
-        return clean(read(paths)), key | {"raw": raw.fingerprint(paths)}
+        try:
+            return clean(read(paths)), key | {"raw": raw.fingerprint(paths)}
+        except ValueError as error:
+            if sources:
+                raise
+            for path in paths:  # there is no checksum: it may be what some proxy had to say
+                path.unlink()
+            raise ValueError(f"{error} It is removed: run this again to download it anew.") from None
 
     wanted = key | {"raw": raw.fingerprint(sources)} if sources else key
     return cached(cache_dir(cache) / f"ushcn-{source}.npz", wanted, build)
