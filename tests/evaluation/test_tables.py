@@ -31,7 +31,7 @@ def cells(number, preset):
 
 def test_mean_std_and_marks():
     found = cells(2, "pendulum-regression")
-    assert found["cru"].paper == (4.626, 1.072)
+    assert found["cru"].paper[:2] == (4.626, 1.072)
     assert found["cru"].ours[:3] == pytest.approx((4.0, 2**0.5, 2)) and found["cru"].mark == INSIDE
     assert found["f-cru"].ours.std is None and found["f-cru"].mark == BETTER
     assert found["gru"].mark == WORSE

@@ -46,9 +46,10 @@ def test_a_foreign_file_gives_one_sentence(path):
         read_checkpoint(path.with_name("y"))
 
 
-def test_a_flipped_bit_is_found(path):
+@pytest.mark.parametrize("where", ["tensors", "header"])
+def test_a_flipped_bit_is_found(path, where):
     content = bytearray(path.read_bytes())
-    content[-3] ^= 1
+    content[-3 if where == "tensors" else content.index(b"epoch") + 9] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is damaged"):
         read_checkpoint(path)

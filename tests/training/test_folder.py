@@ -61,6 +61,9 @@ def test_a_run_on_series_of_its_own_is_not_shown_with_others(tmp_path, pendulum_
     with pytest.raises(ValueError, match=r"trained on series of its own.* of a, b; its settings name 4 of image"):
         list(on_test_series([read_folder(tmp_path / "own")]))
     assert evaluate(load_model(tmp_path / "own"), tiny_splits().test)["mse"] > 0
+    folder = read_folder(tmp_path / "own")
+    with pytest.raises(ValueError, match="trained on series of its own"):
+        folder.check(tiny_splits().test)  # even if they look like its own: nobody can tell
 
 
 def test_folders_without_a_run(tmp_path):

@@ -1,10 +1,13 @@
 import dataclasses
 import itertools
 import json
+import subprocess
+import sys
 
 import pytest
 
 from cru.training import RunSettings, models_of, presets, settings_for
+from cru.training.experiment import load_splits
 from cru.training.presets import parse_change, read_preset
 from cru.training.schedule import learning_rate
 from cru.training.settings import TrainingSettings, differences
@@ -29,12 +32,12 @@ def test_there_is_a_preset_for_every_experiment():
 
 @pytest.mark.parametrize("preset", PAPER)
 def test_presets_hold_the_paper_s_settings(preset):
-    from cru.models import MODELS
+    from cru.models import NAIVE
     from cru.models.paper import SETTINGS
 
     dataset = read_preset(preset)["data"]["dataset"]
     for model in models_of(preset):
-        if model not in MODELS or model.startswith("paired"):  # which is not the paper's
+        if model in NAIVE or model.startswith("paired"):  # which are not the paper's
             continue
         settings = settings_for(preset, model, seed=3)
         training, options = settings.training, settings.model.options
@@ -50,6 +53,52 @@ def test_presets_hold_the_paper_s_settings(preset):
             assert training.schedule == "constant"
         if model in ("gru-d", "ode-rnn", "latent-ode"):
             assert (training.learning_rate, training.schedule, training.decay) == (0.01, "exponential", 0.999)
+        else:
+            assert training.learning_rate == (5e-3 if model == "f-cru" else 1e-3)
+        assert training.weight_decay == (1e-4 if model == "gru-ode-b" else 0.0)
+        size = 75 if model in ("gru", "gru-dt") else SETTINGS[dataset].hidden_size
+        assert options["hidden_size"] == size
+        assert {key: options[key] for key in BASELINES.get(model, {})} == BASELINES.get(model, {})
+
+
+BASELINES = {  # appendix D and protocol.md
+    "mtand": {"units": 10, "reference_points": 64},
+    "gru-d": {"units": 100},
+    "ode-rnn": {"units": 100},
+    "latent-ode": {"recognition_size": 40, "units": 50, "layers": 3},
+    "gru-ode-b": {"prep_units": 10, "obs_units": 25, "dropout": 0.2},
+}
+TASKS = {
+    "ushcn-interpolation": ("ushcn", "interpolation", {"hidden": 0.0}),
+    "ushcn-extrapolation": ("ushcn", "extrapolation", {"fraction": 0.5}),
+    "physionet-interpolation": ("physionet", "interpolation", {"hidden": 0.0}),
+    "physionet-extrapolation": ("physionet", "extrapolation", {"time": 24.0}),
+    "pendulum-interpolation": ("pendulum-interpolation", "interpolation", {"hidden": 0.5, "keep_before": 5.0}),
+    "pendulum-regression": ("pendulum-regression", "regression", {"target": "sin_cos"}),
+}
+
+
+@pytest.mark.parametrize("preset", TASKS)
+def test_presets_hold_the_paper_s_tasks(preset):
+    data = settings_for(preset, "cru").data
+    assert (data.dataset, data.task, data.task_options) == TASKS[preset]
+    assert data.options == ({"published": True} if data.dataset == "physionet" else {})
+    assert (data.sparseness, data.train, data.validation, data.test) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("data.task_options.hidden=half", "`data.task_options.hidden` must be a number, got 'half'"),
+        ("data.task_options.hidden=2020-01-01", "`data.task_options.hidden` must be a number, got '2020-01-01'"),
+        ("training.learning_rate=inf", "`training.learning_rate` must be positive"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_one_sentence(change, said):
+    with pytest.raises(ValueError) as caught:
+        settings = settings_for("pendulum-interpolation", "cru", changes=[change])
+        load_splits(settings)
+    assert str(caught.value).startswith(said)
 
 
 def test_settings_survive_json():
@@ -153,3 +202,20 @@ def test_schedules():
     rates = [learning_rate(cosine, step, 100) for step in range(100)]
     assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0]) and rates[-1] == pytest.approx(0.01)
     assert all(a >= b for a, b in itertools.pairwise(rates[4:]))
+
+
+def test_options_of_a_model_of_the_wrong_kind_are_one_sentence():
+    """In a process of its own, without the type checks of the tests."""
+    words = [
+        sys.executable,
+        "-m",
+        "cru.cli",
+        "run",
+        "pendulum-regression",
+        "--model",
+        "mtand",
+        "--set",
+        "model.full=abc",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "cru: `full` must be True or False or None, got 'abc'.\n")

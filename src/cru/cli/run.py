@@ -75,7 +75,7 @@ def _run(settings: "RunSettings", folder: Path, *, tensorboard: bool, **options:
     try:
         record = run(settings, folder, listener=listener, engine=engine, progress=console.is_terminal, **options)
     except RunError as error:
-        kept = f" Its last epoch is kept in {folder}: --resume goes on from there." if _started(folder) else ""
+        kept = f" Its last epoch is kept in {folder}." if _started(folder) else ""
         raise RunError(f"{error}{kept}") from error
     if engine.main:
         _show(record, folder)

@@ -31,11 +31,11 @@ def table(
 
     entries = as_of_now(read(ledger))
     chosen = [one for one in tables(entries, epoch=epoch.value) if number in (None, one.number)]
-    left_out, more = count_left_out(entries), others(entries) if number is None else []
+    left_out, more = count_left_out(entries), others(entries, epoch=epoch.value) if number is None else []
     console = make_console()
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(render.markdown(chosen, left_out, more), encoding="utf-8")
+        out.write_text(render.markdown(chosen, left_out, more, epoch=epoch.value), encoding="utf-8")
         console.print(f"Written to {out}.", soft_wrap=True)
         return
     for one in chosen:
@@ -46,7 +46,7 @@ def table(
             console.print(sentence, soft_wrap=True)
     if more:
         console.print("\nExperiments of ours\n", render.grid(render.other_rows(more)), "", sep="\n")
-    console.print(render.LEGEND, soft_wrap=True)
+    console.print(f"{render.EPOCHS[epoch.value]} {render.LEGEND}", soft_wrap=True)
     if not entries:
         console.print(f"There is no run in {ledger} yet: `cru reproduce` makes them.", soft_wrap=True)
     if left_out:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cru.data import Batch, SeriesSet
 from cru.evaluation.evaluate import predict
+from cru.functional import VARIANCE_FLOOR
 from cru.models import Model, Prediction
 
 
@@ -72,7 +73,7 @@ def _output(batch: Batch, prediction: Prediction, number: int, series: SeriesSet
         return array.astype(np.float64) if array.dtype.kind == "f" else array
 
     values, targets, mean = plain(batch.values), plain(batch.targets), plain(prediction.mean)
-    std = None if prediction.var is None else np.sqrt(plain(prediction.var))
+    std = None if prediction.var is None else np.sqrt(np.maximum(plain(prediction.var), VARIANCE_FLOOR))  # as scored
     scaler = series.scaler
     if scaler is not None:
         values = scaler.inverse(values)

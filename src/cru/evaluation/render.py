@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds. The paper's tables hold only full runs with the settings of the presets: the paper's, and our own for "
-    "models that it does not have; among our own experiments a changed setting is named."
+    "(n) seeds; † quoted by the paper from Rubanova et al. (2019). The paper's tables hold only full runs with the "
+    "settings of the presets: the paper's, and our own for what it leaves open and for models that it does not have; "
+    "among our own experiments a changed setting is named."
 )
+EPOCHS = {"best": "Scores of the epoch that was best on validation.", "last": "Scores of the last epoch, as published."}
 
 
 SOURCES = (
@@ -61,9 +63,9 @@ def grid(lines: list[list[str]]) -> "RichTable":
     return shown
 
 
-def markdown(tables: list[Table], left_out: int, others: list[Other] | None = None) -> str:
+def markdown(tables: list[Table], left_out: int, others: list[Other] | None = None, *, epoch: str = "best") -> str:
     """For docs/results.md."""
-    parts = ["# Results: the paper beside ours", LEGEND]
+    parts = ["# Results: the paper beside ours", f"{EPOCHS[epoch]} {LEGEND}"]
     for table in tables:
         parts += [f"## Table {table.number}. {table.title}", _markdown_grid([headings(table), *rows(table)])]
         parts += [*beaten(table), *open_cells(table)]
@@ -93,9 +95,9 @@ def other_rows(found: list[Other]) -> list[list[str]]:
             one.experiment,
             one.model,
             str(one.seeds),
-            f"{1e3 * one.mse:.3f}",
+            "" if one.mse is None else f"{1e3 * one.mse:.3f}",
             "" if one.hidden is None else f"{1e3 * one.hidden:.3f}",
-            f"{one.nll:.2f}",
+            "" if one.nll is None else f"{one.nll:.2f}",
             "" if one.coverage is None else f"{100 * one.coverage:.0f} %",
         ]
         for one in found
@@ -119,6 +121,7 @@ def _markdown_grid(lines: list[list[str]]) -> str:
 
 def _texts(cell: Cell, digits: int) -> list[str]:
     paper = f"{cell.paper.mean:.{digits}f} ± {cell.paper.std:.{digits}f}" if cell.paper else ""
+    paper += "†" if cell.paper and cell.paper.quoted else ""
     if cell.ours is None:
         return [paper, "–", ""]
     spread = f" ± {cell.ours.std:.{digits}f}" if cell.ours.std is not None else ""

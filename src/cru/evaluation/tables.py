@@ -19,6 +19,7 @@ class Printed(NamedTuple):
 
     mean: float
     std: float
+    quoted: bool = False  # by the paper, from Rubanova et al. (2019)
 
 
 class Ours(NamedTuple):
@@ -46,7 +47,7 @@ class Cell(NamedTuple):
         distance = self.ours.mean - self.paper.mean
         if abs(distance) <= 2 * self.paper.std + 1e-12:
             return INSIDE
-        return BETTER if distance < 0 else WORSE
+        return BETTER if distance < 0 else WORSE  # also a NaN
 
 
 class Table(NamedTuple):
@@ -98,13 +99,13 @@ class Other(NamedTuple):
     experiment: str
     model: str
     seeds: int
-    mse: float
+    mse: float | None  # None where there was no target to score
     hidden: float | None  # where nothing was shown
-    nll: float
+    nll: float | None
     coverage: float | None  # of the 90 % interval
 
 
-def others(entries: Iterable[Mapping[str, Any]]) -> list[Other]:
+def others(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Other]:
     """Every full run outside the paper's experiments, with the settings in which it differs from its preset."""
     runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for entry in entries:
@@ -112,7 +113,7 @@ def others(entries: Iterable[Mapping[str, Any]]) -> list[Other]:
             settings = ", ".join(_setting(entry, name) for name in entry["changed"] if name != "preset")
             title = f"{entry['preset']}, {settings}" if settings else str(entry["preset"])
             runs.setdefault((title, entry["model"]), {})[entry["seed"]] = entry
-    return [_other(title, model, list(chosen.values())) for (title, model), chosen in sorted(runs.items())]
+    return [_other(title, model, list(chosen.values()), epoch) for (title, model), chosen in sorted(runs.items())]
 
 
 def _is_other(entry: Mapping[str, Any]) -> bool:
@@ -125,8 +126,8 @@ def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
     return sum(bool(entry["changed"]) and not _is_other(entry) for entry in entries)
 
 
-def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]]) -> Other:
-    tests = [entry["scores"]["best"]["test"] for entry in entries]
+def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]], epoch: str) -> Other:
+    tests = [entry["scores"][epoch]["test"] for entry in entries]
 
     def mean(part: str, metric: str) -> float | None:
         values = [test[part][metric] for test in tests if metric in test.get(part, {})]
@@ -134,7 +135,6 @@ def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]]) -> Othe
 
     scored = tests[0]["scored"]
     mse, nll = mean(scored, "mse"), mean(scored, "nll")
-    assert mse is not None and nll is not None
     return Other(title, model, len(tests), mse, mean("hidden", "mse"), nll, mean(scored, "coverage90"))
 
 

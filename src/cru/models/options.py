@@ -3,8 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
+
+from torch import nn
 
 from cru.layers.checks import check_count, require
+
+_PLAIN = {bool: "True or False", str: "a text", nn.Module: "a module", type(None): "None"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +17,12 @@ class Config:
     """Base of all configs: each checks its own options when it is made, and then those of its bases."""
 
     def __post_init__(self) -> None:
-        pass
+        """Numbers have checks of their own below; this is for the rest."""
+        for name, hint in get_type_hints(type(self)).items():
+            kinds = get_args(hint) or (hint,)
+            if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
+                wanted = " or ".join(_PLAIN[kind] for kind in kinds)
+                raise ValueError(f"`{name}` must be {wanted}, got {getattr(self, name)!r}.")
 
     def check_counts(self, *names: str) -> None:
         """Whole numbers of at least 1."""

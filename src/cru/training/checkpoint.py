@@ -13,13 +13,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-_FORMAT = "cru checkpoint 1"
+_FORMAT = "cru checkpoint 2"
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write so that ``path`` is either complete or as it was, whatever happens meanwhile."""
     kept = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": _FORMAT, "sha256": _digest(kept), "header": json.dumps(header)}
+    text = json.dumps(header)
+    metadata = {"format": _FORMAT, "sha256": _digest(kept, text), "header": text}
     write_atomically(path, save(kept, metadata))
 
 
@@ -36,7 +37,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         header = json.loads(metadata["header"])
     except (SafetensorError, json.JSONDecodeError, KeyError):
         raise ValueError(f"{path} is truncated or not a checkpoint of this library; it was not read.") from None
-    if _digest(tensors) != metadata.get("sha256"):
+    if _digest(tensors, metadata["header"]) != metadata.get("sha256"):
         raise ValueError(f"{path} is damaged: its checksum differs; it was not used.")
     return tensors, header
 
@@ -88,8 +89,8 @@ def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
+    digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -50,7 +50,7 @@ class Engine:
         try:
             summed: Tensor = self.accelerator.reduce(tensor.to(self.device), reduction="sum")
         except RuntimeError as error:
-            raise RunError("another worker of this run has ended, so this one stops.") from error
+            raise RunError("another worker of this run has ended, so this one stops; --resume goes on.") from error
         return summed
 
     def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:

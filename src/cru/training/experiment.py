@@ -1,7 +1,7 @@
 """From settings to the things that are trained: the series with their task, and the model."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from cru.data.datasets import dataset
 from cru.data.tasks import TASKS, partial_observability
 from cru.errors import did_you_mean
 from cru.models import Model, create, spec_of
-from cru.training.settings import RunSettings
+from cru.training.settings import RunSettings, checked
 
 _HIDING, _THINNING = 0, 1  # streams of the data seed
 
@@ -47,13 +47,14 @@ def make_model(settings: RunSettings, train: SeriesSet) -> Model:
     return model.to(getattr(torch, settings.training.dtype))
 
 
-def check_options(function: Callable[..., Any], options: Iterable[str], where: str) -> None:
-    """Every option must be one of the function's keywords."""
-    known = [
-        name
+def check_options(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
+    """Every option must be one of the function's keywords, of the kind that it takes."""
+    known = {
+        name: parameter.annotation
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in ("data_dir", "cache", "seed", "progress")
-    ]
-    for option in options:
+    }
+    for option, value in options.items():
         if option not in known:
             raise ValueError(f"there is no setting `{where}.{option}`; {did_you_mean(option, known)}")
+        checked(known[option], value, f"{where}.{option}")

@@ -52,7 +52,7 @@ class RunFolder(NamedTuple):
         if self.record is None:
             return
         expected = self.record["series"]["test"], tuple(self.record.get("features", {}).get("names", test.names))
-        if expected != (len(test), test.names):
+        if expected != (len(test), test.names) or "splits" in self.record["changed"]:
             raise ValueError(
                 f"{self.path} was trained on series of its own, which are not kept with it: {expected[0]} test series "
                 f"of {', '.join(expected[1])}; its settings name {len(test)} of {', '.join(test.names)}."

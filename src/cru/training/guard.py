@@ -12,8 +12,8 @@ def give_up(model: Model, batch: Batch, *, epoch: int, number: int, skipped: int
     """The error that names the epoch, the batch, the series and the parameter concerned."""
     return RunError(
         f"the loss or its gradient was not finite in {skipped} steps in a row, so training stops at epoch {epoch}, "
-        f"batch {number}: {_series(model, batch)}; {_parameter(model)}. The checkpoint of the epoch before is kept; "
-        "try a smaller training.learning_rate, training.clip=1.0 or training.dtype=float64."
+        f"batch {number}: {_series(model, batch)}; {_parameter(model)}. Try a smaller training.learning_rate, "
+        "training.clip=1.0 or training.dtype=float64, in another folder."
     )
 
 

@@ -44,7 +44,9 @@ def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[st
     options = chosen.pop("model")
     _check_options(model, options)
     settings = {**chosen, "model": {"name": model, "options": options}, "seed": seed, "preset": table["name"]}
-    return build(RunSettings, settings)
+    built = build(RunSettings, settings)
+    _config(model)(**built.model.options)  # which checks the values
+    return built
 
 
 def read_preset(preset: str) -> dict[str, Any]:
@@ -91,9 +93,11 @@ def parse_change(change: str) -> tuple[list[str], Any]:
     if not equals or not all(keys):
         raise ValueError(f"a setting must look like training.epochs=5, got {change!r}.")
     try:
-        return keys, tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return keys, text.strip()
+        value = None
+    plain = isinstance(value, bool | int | float | str | list | dict)  # not a date, which JSON has not
+    return keys, value if plain else text.strip()
 
 
 def _apply(chosen: dict[str, Any], change: str) -> None:
@@ -111,12 +115,16 @@ def _apply(chosen: dict[str, Any], change: str) -> None:
     table[keys[-1]] = value
 
 
+def _config(model: str) -> Any:
+    from cru.models.registry import entry
+
+    return entry(model).model.Config
+
+
 def _check_options(model: str, options: Mapping[str, Any]) -> None:
     from dataclasses import fields
 
-    from cru.models.registry import entry
-
-    known = [f.name for f in fields(entry(model).model.Config)]
+    known = [f.name for f in fields(_config(model))]
     for option in options:
         if option not in known:
             raise ValueError(f"there is no setting `model.{option}` for {model!r}; {did_you_mean(option, known)}")

@@ -118,7 +118,7 @@ def _paper(preset: str) -> dict[str, dict[str, list[float]]]:
         if preset in table["columns"]:
             scale = table["scale"]
             printed[table["metric"]] = {
-                model: [mean * scale, std * scale] for model, (mean, std) in table[preset].items()
+                model: [mean * scale, std * scale] for model, (mean, std, *_) in table[preset].items()
             }
     return printed
 

@@ -12,6 +12,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from cru.data import Batch, SeriesSet, Splits
+from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
 from cru.models import Model, Spec, create
 from cru.training.checkpoint import read_checkpoint, under_prefix, write_atomically
@@ -45,6 +46,7 @@ def run(
     """
     out, engine, own = Path(out), engine or Engine(), splits is not None
     out.mkdir(parents=True, exist_ok=True)
+    commit = ledger.commit()  # now: it may be another when the run ends
     with _alone(out) if engine.main else nullcontext():
         checkpoint = check_folder(out, settings, resume=resume)
         result = out / "result.json"
@@ -55,7 +57,7 @@ def run(
                 with engine.first():
                     splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
             record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
-            record |= _against_preset(settings, own_series=own)
+            record |= {"commit": commit} | _against_preset(settings, own_series=own)
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         if engine.main and ledger_path is not None:
@@ -126,7 +128,10 @@ def _train_and_score(
         if engine.main:
             loop.save(loop.best)
     else:
-        loop.run()
+        try:
+            loop.run()
+        except OSError as error:  # a full disk, say
+            raise RunError(f"the run could not go on: {error}.") from error
     return _record(settings, loop, splits)
 
 
@@ -162,7 +167,6 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "threads": torch.get_num_threads(),
         "device": engine.device.type,
         "versions": ledger.versions(),
-        "commit": ledger.commit(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": settings.as_dict(),
         "features": dict(names=splits.test.names, **features),  # test scores of the best epoch

@@ -3,9 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -65,8 +66,8 @@ class TrainingSettings:
             _at_least(f"training.{name}", getattr(self, name), least)
         for name in ("learning_rate", "clip", "decay", "minutes"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"`training.{name}` must be positive, got {value}.")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"`training.{name}` must be positive and finite, got {value}.")
         for name in ("weight_decay", "floor"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"`training.{name}` must not be negative, got {getattr(self, name)}.")
@@ -125,7 +126,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
     missing = [name for name in needed if name not in table]
     if missing:
         raise ValueError(f"the setting `{where}{missing[0]}` must be given.")
-    values = {key: _checked(hints[key], value, f"{where}{key}") for key, value in table.items()}
+    values = {key: checked(hints[key], value, f"{where}{key}") for key, value in table.items()}
     return kind(**values)
 
 
@@ -135,7 +136,8 @@ def differences(ours: RunSettings, theirs: RunSettings) -> list[str]:
     return [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def _checked(hint: Any, value: Any, where: str) -> Any:
+def checked(hint: Any, value: Any, where: str) -> Any:
+    """``value``, if it is of the kind that the annotation ``hint`` names."""
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ValueError(f"`{where}` must be a table of settings, got {value!r}.")
@@ -149,15 +151,17 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             return None
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
-        if option in (int, str) and type(value) is option:
+        if option in (int, str, bool) and type(value) is option:
             return value
-        if origin is not None and origin is not Literal and isinstance(value, Mapping):
+        if origin in (list, tuple, Sequence) and isinstance(value, list | tuple):
+            return value
+        if origin is Mapping and isinstance(value, Mapping):
             return {key: None if entry == "none" else entry for key, entry in value.items()}
     raise ValueError(f"`{where}` must be {_wanted(options)}, got {value!r}.")
 
 
 def _wanted(options: tuple[Any, ...]) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", type(None): '"none"'}
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
     return " or ".join(
         ", ".join(repr(choice) for choice in typing.get_args(o))
         if typing.get_origin(o) is Literal

@@ -85,9 +85,9 @@ def _table(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell | None) -> dict[str, Any] | None:
     if cell is None:
         return None
-    ours = cell.ours
+    ours = cell.ours if cell.ours and math.isfinite(cell.ours.mean) else None
     return {
-        "paper": list(cell.paper) if cell.paper else None,
+        "paper": list(cell.paper[:2]) if cell.paper else None,
         "ours": {"mean": ours.mean, "std": ours.std, "seeds": ours.seeds, "seconds": number(ours.seconds)}
         if ours
         else None,
