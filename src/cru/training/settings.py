@@ -142,7 +142,7 @@ def checked(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise ValueError(f"`{where}` must be a table of settings, got {value!r}.")
         return build(hint, value, f"{where}.")  # type: ignore[arg-type]
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     for option in options:
         origin = typing.get_origin(option)
         if origin is Literal and value in typing.get_args(option):
