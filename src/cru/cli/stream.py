@@ -61,6 +61,7 @@ def stream(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the state is kept in {state}." if state else "no state is kept.") from None
     finally:
+        stop.busy = True
         if state is not None:
             live.save(state)
 
