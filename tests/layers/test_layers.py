@@ -5,13 +5,17 @@ import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
 
 import cru
+from cru.functional import Belief
 from cru.layers import KalmanLayer
+from cru.layers.checks import check_time_scale
 from tests.helpers import difference
 
 LAYERS = {
@@ -423,3 +427,53 @@ def test_a_coupled_cru_starts_by_turning(gap: float) -> None:
     expected = torch.cat([upper * angle.cos() + lower * angle.sin(), lower * angle.cos() - upper * angle.sin()], -1)
     moved = layer.propagate(layer.initial(2)._replace(mean=mean), gap)
     torch.testing.assert_close(moved.mean, expected)
+
+
+def test_gradient_checkpointing(name: str) -> None:
+    layer, x, times = build(name), torch.randn(2, 5, 3), torch.arange(5.0)
+    layer(x, times)[0].square().sum().backward()
+    expected = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
+    layer.zero_grad()
+    checkpoint(lambda x: layer(x, times)[0], x, use_reentrant=False).square().sum().backward()
+    found = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_times_of_two_float_types_meet(name: str) -> None:
+    layer, x = build(name), torch.randn(1, 1, 3)
+    _, state = layer(x, torch.tensor([0.1]))  # float32, as tensors are
+    _, again = layer.step(x[:, 0], 0.1, state)  # float64, as numbers are
+    later = layer.propagate(state, 0.6)
+    assert again.time.item() == state.time.item() and later.time.dtype == torch.float32
+    _, state = layer.step(x[:, 0], 0.7, later)  # though 0.1 + 0.6 is a little more, in float32
+    _, state = layer(x, torch.tensor([0.7]), state=state._replace(time=state.time.double()))
+    with pytest.raises(ValueError, match="must not decrease"):
+        layer.step(x[:, 0], 0.6999, state)
+
+
+def test_a_belief_is_kept_in_a_file_and_moved(name: str, tmp_path) -> None:
+    _, state = build(name)(torch.randn(2, 4, 3), torch.arange(4.0))
+    torch.save({"state": state}, tmp_path / "state.pt")
+    found = torch.load(tmp_path / "state.pt")["state"]
+    assert isinstance(found, Belief) and all(torch.equal(a, b) for a, b in zip(found, state, strict=True))
+    assert state.to("meta").mean.device.type == state.to("meta").time.device.type == "meta"
+
+
+def test_half_precision_is_refused_everywhere(name: str) -> None:
+    layer = build(name)
+    _, state = layer(torch.randn(2, 4, 3), torch.arange(4.0))
+    with pytest.raises(ValueError, match=r"torch\.float32 or torch\.float64"):
+        layer.half().propagate(state, 1.0)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    for scale in (np.int64(2), np.float32(2.0), 0.2):
+        check_time_scale(scale)
+    for wrong in (np.float32("inf"), 0, "1", None):
+        with pytest.raises(ValueError, match="`time_scale` must be a positive number"):
+            check_time_scale(wrong)
+
+
+def test_a_coupling_is_finite() -> None:
+    with pytest.raises(ValueError, match="`coupling` must be finite"):
+        cru.CRU(3, 8, coupling=float("nan"))

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+import cru
 from cru import native
 from cru.functional import filter_sequence
 from cru.native import build
@@ -109,3 +110,47 @@ def test_a_broken_compiler_is_no_catastrophe(tmp_path) -> None:
     assert result.stdout.split() == ["True", "True"]
     assert "the slower one in PyTorch is used" in result.stderr
     assert not list((tmp_path / "cache" / "native").iterdir())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_weights_of_another_type_are_refused(dtype: torch.dtype) -> None:
+    layer = cru.CRU(3, 8)
+    layer.coefficients.to(dtype)
+    with pytest.raises(ValueError, match=r"`weight` must be torch\.float32"):
+        layer.filter(torch.randn(2, 5, 4), torch.ones(2, 5, 4), torch.arange(5.0))
+
+
+DEVICE = """
+import torch, cru
+torch.set_default_device("meta")
+layer = cru.CRU(3, 8, device="cpu")
+with torch.inference_mode():
+    print(layer(torch.ones(1, 2, 3, device="cpu"), torch.tensor([0.0, 1.0], device="cpu"))[0].isfinite().all().item())
+"""
+
+
+def test_another_default_device_is_no_catastrophe() -> None:
+    done = subprocess.run([sys.executable, "-c", DEVICE], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+
+
+CACHE = """
+import logging, torch, cru
+from cru.native.build import library
+logging.basicConfig()
+print(library(torch.float32, 4) is not None)
+"""
+
+
+def test_a_damaged_library_is_made_anew_and_a_cache_that_cannot_be_written_is_done_without(tmp_path) -> None:
+    def said(folder: str) -> subprocess.CompletedProcess:
+        environment = os.environ | {"CRU_CACHE_DIR": folder}
+        return subprocess.run([sys.executable, "-c", CACHE], capture_output=True, text=True, env=environment)
+
+    assert said(str(tmp_path)).stdout == "True\n"
+    (made,) = (tmp_path / "native").glob("*.so")
+    made.write_bytes(b"")
+    again = said(str(tmp_path))
+    assert (again.stdout, again.stderr) == ("True\n", "") and made.stat().st_size > 0
+    nowhere = said("/proc/nowhere")
+    assert nowhere.stdout == "True\n" and "CRU_CACHE_DIR can name a folder" in nowhere.stderr

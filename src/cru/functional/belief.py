@@ -29,6 +29,13 @@ class Belief(NamedTuple):
         """The same numbers, cut from the graph: for truncated back-propagation and for streams."""
         return Belief(*(None if field is None else field.detach() for field in self))  # type: ignore[arg-type]
 
+    def to(self, device: torch.device | str) -> "Belief":
+        """On another device."""
+        return Belief(*(None if field is None else field.to(device) for field in self))  # type: ignore[arg-type]
+
+
+torch.serialization.add_safe_globals([Belief])  # so that `torch.load` reads back what `torch.save` wrote
+
 
 class Gain(NamedTuple):
     """The Kalman gain as the two diagonals of appendix B: how much the update trusts the observation."""

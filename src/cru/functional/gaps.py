@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+ROUNDING = 4  # units in the last place
 LONGEST_GAP = 1e15
 """Longer gaps, after scaling, count as this: every dynamics has long settled, or reached its bounds."""
 
@@ -19,8 +20,22 @@ def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) 
     """
     before = times[:, :1] if start is None else start[:, None].to(times.dtype)
     difference = torch.diff(times, dim=1, prepend=before)
+    if start is not None:
+        difference = _without_rounding(times, difference)
     check_times(times, difference)
     return (difference.to(dtype) * scale).clamp_max(LONGEST_GAP)
+
+
+def _without_rounding(times: Tensor, difference: Tensor) -> Tensor:
+    """No step back where one would be of a rounding error only: 0.1 + 0.2 is after 0.3."""
+    if torch.compiler.is_compiling() or not times.is_floating_point():
+        return difference
+    first = difference[:, 0]
+    slack = ROUNDING * torch.finfo(times.dtype).eps * times[:, 0].abs()
+    close = (first < 0) & (first >= -slack)
+    if not bool(close.any()):
+        return difference
+    return torch.cat([torch.where(close, 0.0, first)[:, None], difference[:, 1:]], 1)
 
 
 def check_times(times: Tensor, difference: Tensor) -> None:

@@ -1,7 +1,8 @@
 """What users may hand to a layer, and the sentences they get when they hand over something else."""
 
 import math
-from typing import SupportsIndex
+from numbers import Real
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Bool, Float
@@ -53,10 +54,10 @@ def check_dtype(dtype: torch.dtype) -> None:
     )
 
 
-def check_time_scale(time_scale: float) -> None:
+def check_time_scale(time_scale: Any) -> None:
     """A positive number."""
     require(
-        isinstance(time_scale, int | float) and 0 < time_scale < math.inf,
+        isinstance(time_scale, Real) and 0 < float(time_scale) < math.inf,
         f"`time_scale` must be a positive number, got {time_scale!r}.",
     )
 
@@ -75,9 +76,16 @@ def as_times(times: Tensor, batch: int, steps: int, start: Tensor | None) -> Ten
     )
     if not times.is_floating_point():
         times = times.to(torch.int64)  # unsigned differences would wrap
-    if start is not None and start.dtype != times.dtype:
-        times = times.to(torch.float64)
-    return times.expand(batch, steps)
+    return _alike(times, start).expand(batch, steps)
+
+
+def _alike(times: Tensor, others: Tensor | None) -> Tensor:
+    """``times`` in a type for both; of two float types the coarser, in which 0.7 is 0.7 wherever it comes from."""
+    if others is None or others.dtype == times.dtype:
+        return times
+    floats = times.is_floating_point() and others.is_floating_point()
+    coarser = max(times.dtype, others.dtype, key=lambda dtype: torch.finfo(dtype).eps) if floats else torch.float64
+    return times.to(coarser)
 
 
 def as_queries(at: Tensor, times: Tensor) -> Tensor:
@@ -88,7 +96,8 @@ def as_queries(at: Tensor, times: Tensor) -> Tensor:
         len(shape) == 1 or (len(shape) == 2 and shape[0] == batch),
         f"`at` must have the shape (query,) or (batch, query) = ({batch}, query), got {shape}.",
     )
-    at = at.expand(batch, -1)
+    at = _alike(at, times).expand(batch, -1)
+    times = _alike(times, at)
     wrong = ~torch.isfinite(at) | (at < times[:, :1])
     if bool(wrong.any()):
         found = at[wrong][0].item()

@@ -1,9 +1,11 @@
 """The Continuous Recurrent Unit."""
 
+import math
 from typing import Any
 
 from cru.functional import ExpmTransition
 from cru.layers.banded import BandedBasis
+from cru.layers.checks import require
 from cru.layers.locally_linear import LocallyLinearLayer
 
 
@@ -30,6 +32,7 @@ class CRU(LocallyLinearLayer):
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, coupling: float = 0.0, **options: Any) -> None:
+        require(math.isfinite(coupling), f"`coupling` must be finite, got {coupling!r}.")
         self.coupling = coupling
         super().__init__(input_size, hidden_size, **options)
 

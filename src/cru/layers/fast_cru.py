@@ -15,7 +15,8 @@ INITIAL_EIGENVALUE = 1e-5
 class FastCRU(LocallyLinearLayer):
     """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ with E orthogonal, so that the predict step is elementwise (Sec. 3.3.2).
 
-    Takes the arguments of `CRU`; ``bandwidth`` only so that one can stand for the other: there are no bands here.
+    Takes the arguments of `CRU` but ``coupling``; ``bandwidth`` only so that one can stand for the other: there are no
+    bands here.
 
     Example:
         >>> output, state = FastCRU(2, 8)(torch.randn(3, 5, 2), torch.arange(5.0))

@@ -53,7 +53,7 @@ class KalmanLayer(nn.Module):
         check_dtype(dtype or torch.get_default_dtype())
         check_time_scale(time_scale)
         self.input_size, self.hidden_size, self.obs_size = input_size, hidden_size, hidden_size // 2
-        self.time_scale = time_scale
+        self.time_scale = float(time_scale)
         self.noise_map, self.variance_map = positive(noise_map), positive(variance_map)
         self.initial_map = positive("softplus")
         where = {"device": torch.device(device) if device is not None else None, "dtype": dtype}
@@ -130,6 +130,7 @@ class KalmanLayer(nn.Module):
 
     def _latent(self, y: Tensor, y_var: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Latent observations, variances and what is observed of them, checked and in the layer's type."""
+        check_dtype(self.dtype)
         check_series("y", y, self.obs_size)
         require(
             isinstance(y_var, Tensor) and y_var.shape == y.shape,
@@ -149,6 +150,7 @@ class KalmanLayer(nn.Module):
 
     def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
         """The belief ``delta`` after ``state``: a number or (batch,), in the unit of ``times``, not negative."""
+        check_dtype(self.dtype)
         state = as_state(state, None, self.hidden_size, self.dtype)
         gap = as_moments("delta", delta, len(state.mean), state.mean.device)
         require(
@@ -241,8 +243,8 @@ class KalmanLayer(nn.Module):
 
 
 def _later(time: Tensor, gap: Tensor) -> Tensor:
-    """``time + gap``; whole numbers stay so while they can, so that their precision is not lost."""
+    """``time + gap`` in the type of ``time``; whole numbers stay so while they can, so that no precision is lost."""
     if time.is_floating_point() or not gap.is_floating_point():
-        return time + gap
+        return time + gap.to(time.dtype)
     whole = not torch.compiler.is_compiling() and bool((gap == gap.round()).all())
     return time + gap.to(time.dtype) if whole else time.double() + gap

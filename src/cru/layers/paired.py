@@ -104,8 +104,7 @@ class PairedCRU(KalmanLayer):
         if at is None:
             return self.believe(y, y_var, times, observed, smooth=True)
         at = as_queries(at, times)
-        if at.dtype != times.dtype:
-            times, at = times.double(), at.double()
+        times = times.to(at.dtype)
         every = torch.cat([times, at], 1)
         order = every.argsort(dim=1, stable=True)
         blank = y.new_zeros(len(y), at.shape[1], self.obs_size)

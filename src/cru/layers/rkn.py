@@ -16,10 +16,10 @@ class RKN(LocallyLinearLayer):
     """Recurrent Kalman Network (Becker et al. 2019): one discrete transition a step, A = I + Σ_k α_k B_k.
 
     Gaps do not matter, unless ``time_aware``: then the gap to the next time is one more input of the network that
-    chooses α (RKN-Δt). Takes the arguments of `CRU`. Every time point is a step, observed or not, except the tail of a
-    ragged batch: from where on a series only repeats its time with nothing observed, nothing happens. (So a series must
-    not be cut, nor streamed, right after a repeated time with nothing observed: only in one call is that a step.)
-    `propagate` is one step, whatever the gap.
+    chooses α (RKN-Δt). Takes the arguments of `CRU` but ``coupling``. Every time point is a step, observed or not,
+    except the tail of a ragged batch: from where on a series only repeats its time with nothing observed, nothing
+    happens. (So a series must not be cut, nor streamed, right after a repeated time with nothing observed: only in one
+    call is that a step.) `propagate` is one step, whatever the gap.
 
     Example:
         >>> output, state = RKN(2, 8, time_aware=True)(torch.randn(3, 5, 2), torch.arange(5.0))

@@ -3,6 +3,7 @@
 The library works without a compiler: `library` then returns None and the filters run step by step in PyTorch.
 """
 
+import atexit
 import ctypes
 import hashlib
 import logging
@@ -67,7 +68,12 @@ def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
     if command is None:
         return None
     try:
-        native = ctypes.CDLL(str(_built(command, source, real, half)))
+        path = _built(command, source, real, half)
+        try:
+            native = ctypes.CDLL(str(path))
+        except OSError:  # cut off, or made under another system that shares the cache: once more
+            path.unlink()
+            native = ctypes.CDLL(str(_built(command, source, real, half)))
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s\n%s", error, said)
@@ -93,13 +99,27 @@ def _built(command: tuple[str, ...], source: str, real: str, half: int) -> Path:
     folder = Path(os.environ.get("CRU_CACHE_DIR") or user_cache_path("cru")) / "native"
     path = folder / f"{source}-{real}-{half}-{key.hexdigest()[:16]}.so"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = _writable(folder)
+        path = folder / path.name
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             fresh = Path(scratch) / path.name
             call = [*command, *flags, str(here / f"{source}.cpp"), "-o", str(fresh)]
             subprocess.run(call, check=True, capture_output=True, timeout=300)
             fresh.replace(path)
     return path
+
+
+def _writable(folder: Path) -> Path:
+    """``folder``, or where nothing can be kept there a private one that ends with the process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        log.warning("the compiled filter is made anew in each process, CRU_CACHE_DIR can name a folder: %s", error)
+        private = tempfile.mkdtemp(prefix="cru-")
+        atexit.register(shutil.rmtree, private, ignore_errors=True)
+        return Path(private)
 
 
 def _constants(real: str) -> list[str]:

@@ -58,7 +58,11 @@ def filter_sequence(
         transition.noise,
     )
     batch, time, obs = y.shape
-    check_alike(y, {"y_var": (y_var, y.shape), "delta": (delta, (batch, time)), "basis": (basis, None)})
+    weight, bias = transition.coefficients
+    count = len(weight)
+    check_alike(y, {"y_var": (y_var, y.shape), "delta": (delta, (batch, time))})
+    check_alike(y, {"weight": (weight, None), "bias": (bias, (count,)), "vectors": (vectors, None)})
+    check_alike(y, {"basis": (basis, (count, *basis.shape[1:]))})
     check_alike(y, {"mean": (start.mean, (batch, 2 * obs)), "noise": (transition.noise, (2 * obs,))})
     check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
     now = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
@@ -137,7 +141,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    inputs, outputs = list(ctx.saved_tensors[:14]), list(ctx.saved_tensors[14:])
+    kept = list(ctx.saved_tensors)  # once: a checkpoint gives them out once
+    inputs, outputs = kept[:14], kept[14:]
     saved = [tensor.contiguous() for tensor in (*outputs, *grads)]
     y, y_var, *rest = torch.ops.cru.filter_backward(ctx.kind, inputs, saved)
     return (None, y, y_var, None, None, None, *rest)
@@ -162,7 +167,7 @@ def _sizes(y: Tensor, weight: Tensor) -> "ctypes.Array[ctypes.c_int64]":
 @cache
 def _rules() -> Tensor:
     """Gauss-Lobatto rules for 3 to 16 points, as the kernel reads them: [points][nodes, weights][index]."""
-    table = torch.zeros(_MAX_POINTS + 1, 2, _MAX_POINTS, dtype=torch.float64)
+    table = torch.zeros(_MAX_POINTS + 1, 2, _MAX_POINTS, dtype=torch.float64, device="cpu")
     for points in range(3, _MAX_POINTS + 1):
-        table[points, :, :points] = torch.tensor(lobatto(points), dtype=torch.float64)
+        table[points, :, :points] = torch.tensor(lobatto(points), dtype=torch.float64, device="cpu")
     return table

@@ -87,7 +87,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    inputs, outputs = list(ctx.saved_tensors[:12]), list(ctx.saved_tensors[12:])
+    kept = list(ctx.saved_tensors)  # once: a checkpoint gives them out once
+    inputs, outputs = kept[:12], kept[12:]
     saved = [tensor.contiguous() for tensor in (*outputs, *grads)]
     y, y_var, *rest = torch.ops.cru.paired_backward(inputs, saved)
     return (y, y_var, None, *rest)

@@ -22,7 +22,8 @@ def measure_runtime(
 ) -> dict[str, dict[int, float]]:
     """CPU seconds of a forward and backward pass of each layer for each M: one thread, best of ``repeats``.
 
-    Gaps of mean 1 and transitions of ‖A‖ = 1.2 or so: as a layer is made, A = 0, and its exponential costs nothing.
+    Gaps of mean 1 and, for the CRU, transitions of ‖A‖ = 1.2 or so: as a layer is made, A = 0, and its exponential
+    costs nothing.
 
     >>> measure_runtime([4], batch=2, steps=3, repeats=1)["cru"].keys()
     dict_keys([4])
