@@ -86,19 +86,11 @@ def test_presets_hold_the_paper_s_tasks(preset):
     assert (data.sparseness, data.train, data.validation, data.test) == (None,) * 4
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("data.task_options.hidden=half", "`data.task_options.hidden` must be a number, got 'half'"),
-        ("data.task_options.hidden=2020-01-01", "`data.task_options.hidden` must be a number, got '2020-01-01'"),
-        ("training.learning_rate=inf", "`training.learning_rate` must be positive"),
-    ],
-)
-def test_values_of_the_wrong_kind_are_one_sentence(change, said):
-    with pytest.raises(ValueError) as caught:
-        settings = settings_for("pendulum-interpolation", "cru", changes=[change])
+@pytest.mark.parametrize("value", ["half", "2020-01-01"])  # which TOML takes for a date
+def test_an_option_of_a_task_of_the_wrong_kind_is_one_sentence(value):
+    settings = settings_for("pendulum-interpolation", "cru", changes=[f"data.task_options.hidden={value}"])
+    with pytest.raises(ValueError, match=f"`data.task_options.hidden` must be a number, got '{value}'"):
         load_splits(settings)
-    assert str(caught.value).startswith(said)
 
 
 def test_settings_survive_json():
@@ -139,6 +131,7 @@ def test_changes_are_toml_values_or_bare_words():
         ("training.epochs=true", "must be a whole number, got True"),
         ("training.schedule=cosin", "'constant', 'exponential', 'cosine', got 'cosin'"),
         ("training.learning_rate=-1", "`training.learning_rate` must be positive"),
+        ("training.learning_rate=inf", "`training.learning_rate` must be positive and finite"),
         ("training.clip=text", 'must be a number or "none"'),
         ("data.train=0", "`data.train` must be at least 1"),
         ("model.hidensize=3", "no setting `model.hidensize` for 'cru'; did you mean 'hidden_size'"),
