@@ -6,6 +6,7 @@ from scipy.linalg import expm
 
 from cru.functional import Belief, bounds, discretise, doublings, predict_expm, predict_expm_reference
 from cru.functional.expm import lobatto, spectral_bound
+from cru.functional.transition import Coefficients, ExpmTransition
 from tests.helpers import difference, random_belief
 
 
@@ -101,3 +102,17 @@ def test_lobatto_is_exact_to_its_degree(points: int) -> None:
     nodes, weights = (np.array(v) for v in lobatto(points))
     for degree in range(2 * points - 2):
         assert abs((weights * nodes**degree).sum() - 1 / (degree + 1)) < 1e-14
+
+
+@pytest.mark.parametrize("gap", [0.3, 1.0, 2.8])
+def test_the_plan_is_enough_for_every_mean_of_the_bases(gap: float) -> None:
+    """Bases whose mean has a larger geometric mean of row and column sums than any of them."""
+    first = torch.zeros(20, 20, dtype=torch.float64)
+    first[:12, :12], first[12, 12:] = torch.eye(12), 1.0
+    basis, q = torch.stack([first, first.T]), torch.ones(20, dtype=torch.float64)
+    half = Coefficients(torch.zeros(2, 20, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+    transition = ExpmTransition(half, basis, q)
+    belief, delta = random_belief(3, 10, torch.Generator().manual_seed(0)), torch.full((3,), gap, dtype=torch.float64)
+    found = transition.predict(belief, delta, transition.plan(delta))
+    for fast, literal in zip(found[:4], transition.predict_reference(belief, delta)[:4], strict=True):
+        assert difference(fast, literal) < 1e-12

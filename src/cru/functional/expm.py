@@ -46,9 +46,22 @@ def lobatto(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def spectral_bound(A: Float[Tensor, "*batch state state"]) -> Float[Tensor, "*batch"]:
     """An upper bound of the spectral norm: the smaller of ‖A‖_F and sqrt(‖A‖_1 ‖A‖_∞)."""
+    return _smaller(*_norms(A))
+
+
+def spectral_bound_of_means(basis: Float[Tensor, "basis state state"]) -> Float[Tensor, ""]:
+    """The same for every weighted mean of the bases: no norm of a mean is above the largest of its terms, but the
+    geometric mean of two norms may be."""
+    return _smaller(*(norm.amax() for norm in _norms(basis)))
+
+
+def _norms(A: Float[Tensor, "*batch state state"]) -> tuple[Tensor, Tensor, Tensor]:
     size = A.detach().abs()
-    crossed = (size.sum(-1).amax(-1) * size.sum(-2).amax(-1)).sqrt()
-    return torch.minimum(crossed, torch.linalg.matrix_norm(A.detach()))
+    return torch.linalg.matrix_norm(A.detach()), size.sum(-2).amax(-1), size.sum(-1).amax(-1)
+
+
+def _smaller(frobenius: Tensor, one: Tensor, infinity: Tensor) -> Tensor:
+    return torch.minimum(frobenius, (one * infinity).sqrt())
 
 
 def doublings(bound: Float[Tensor, "..."]) -> int:

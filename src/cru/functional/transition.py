@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from cru.functional.belief import Belief
 from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import predict_eigen, predict_eigen_reference
-from cru.functional.expm import doublings, predict_expm, predict_expm_reference, spectral_bound
+from cru.functional.expm import doublings, predict_expm, predict_expm_reference, spectral_bound_of_means
 
 
 class Coefficients(NamedTuple):
@@ -62,8 +62,8 @@ class ExpmTransition(NamedTuple):
         return torch.einsum("bk,kij->bij", self.coefficients.alpha(belief.mean, delta), self.basis)
 
     def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
-        """The most doublings that any step can need: ‖A‖ <= max_k ‖B_k‖, since α sums to one."""
-        return doublings(spectral_bound(self.basis).max() * delta.detach())
+        """The most doublings that any step can need, whatever α: it sums to one."""
+        return doublings(spectral_bound_of_means(self.basis) * delta.detach())
 
     def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
         """See `predict_expm`."""
