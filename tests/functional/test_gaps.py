@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cru.functional import gaps, padding
+from cru.functional import gaps
 
 
 def test_gaps_are_taken_before_any_cast() -> None:
@@ -29,9 +29,3 @@ def test_decreasing_times_are_named() -> None:
 def test_infinite_times_are_named() -> None:
     with pytest.raises(ValueError, match=r"`times` must be finite: series 0 has inf at step 1"):
         gaps(torch.tensor([[0.0, float("inf")]]), None, 1.0, torch.float32)
-
-
-def test_padding_is_the_idle_tail_only() -> None:
-    delta = torch.tensor([[0.0, 1.0, 0.0, 2.0, 0.0, 0.0]])
-    observed = torch.tensor([[True, True, False, False, False, False]])
-    assert padding(delta, observed).tolist() == [[False, False, False, False, True, True]]

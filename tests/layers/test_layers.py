@@ -349,12 +349,30 @@ def test_a_whole_time_and_a_fraction_of_a_gap(name: str) -> None:
 
 
 def test_a_frozen_layer_can_be_copied_and_differentiated_twice(name: str) -> None:
-    layer, (x, times) = build(name), series()
+    layer, (x, times) = build(name).eval(), series()
     layer.freeze()
     x.requires_grad_()
     for _ in range(2):
         layer(x, times)[0].sum().backward()
     assert torch.equal(copy.deepcopy(layer)(x, times)[0], layer(x, times)[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer, other: layer.load_state_dict(other.state_dict()),
+        lambda layer, other: layer.train().load_state_dict(other.state_dict(), assign=True),
+        lambda layer, other: (
+            [p.data.copy_(q) for p, q in zip(layer.parameters(), other.parameters(), strict=True)] and layer.float()
+        ),
+    ],
+    ids=["loaded", "trained", "moved"],
+)
+def test_a_frozen_layer_does_not_stay_behind(name: str, change) -> None:
+    layer, other, (x, times) = build(name).eval(), build(name, size=0.1), series()
+    layer.freeze()
+    change(layer, other)
+    assert torch.equal(layer(x, times)[0], other(x, times)[0])
 
 
 def test_functional_transforms_work_in_pytorch(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Two independent beliefs about one state, made one: the product of their densities."""
+"""Two beliefs about one state, made one: the product of their densities, as if they were independent."""
 
 import torch
 

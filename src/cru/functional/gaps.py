@@ -1,7 +1,7 @@
 """From absolute times to gaps, without losing precision: the difference is taken before any cast."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 ROUNDING = 4  # units in the last place
@@ -53,9 +53,3 @@ def check_times(times: Tensor, difference: Tensor) -> None:
             f"`times` must not decrease: series {series} goes from {after - difference[series, step].item()} "
             f"to {after} at step {step}. Sort each series by time."
         )
-
-
-def padding(delta: Float[Tensor, "batch time"], observed: Bool[Tensor, "batch time"]) -> Bool[Tensor, "batch time"]:
-    """True from where on a series only repeats its time with nothing observed: the tail that fills a ragged batch."""
-    idle = (delta == 0) & ~observed
-    return idle.flip(1).cumprod(1).flip(1).bool()

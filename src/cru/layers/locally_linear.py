@@ -51,9 +51,23 @@ class LocallyLinearLayer(KalmanLayer):
         raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
     def freeze(self) -> None:
-        """Compute the transition once and for all: for a copy that is never trained, loaded or moved again."""
+        """In evaluation mode, compute the transition once: until the layer is trained, loaded or moved again."""
         with torch.no_grad():
-            self._fixed = self.transition()
+            self._fixed = None if self.training else self.transition()
+
+    def train(self, mode: bool = True) -> "LocallyLinearLayer":
+        """As `torch.nn.Module.train`."""
+        self._fixed = None if mode else self._fixed
+        return super().train(mode)
+
+    def _apply(self, *arguments: Any, **options: Any) -> "LocallyLinearLayer":
+        self._fixed = None
+        super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
+        return self
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        self._fixed = None
+        super()._load_from_state_dict(*arguments)
 
     def _coefficients(self) -> Coefficients:
         return Coefficients(self.coefficients.weight, self.coefficients.bias)
@@ -70,16 +84,9 @@ class LocallyLinearLayer(KalmanLayer):
         observed: Bool[Tensor, "batch time obs"],
         delta: Float[Tensor, "batch time"],
     ) -> tuple[Belief, Belief]:
-        moves = self._moves(delta, observed.any(-1), start.time is not None)
         transition = self._fixed or self.transition()
         run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
-        return run(transition, start, y, y_var, observed, delta, moves)
-
-    def _moves(
-        self, delta: Float[Tensor, "batch time"], observed: Bool[Tensor, "batch time"], continued: bool
-    ) -> Bool[Tensor, "batch time"]:
-        """Where the state is carried forward before an update: over every gap that is not zero."""
-        return delta != 0
+        return run(transition, start, y, y_var, observed, delta, delta != 0)
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""

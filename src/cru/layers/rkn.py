@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
-from cru.functional import DiscreteTransition, padding
+from cru.functional import DiscreteTransition
 from cru.layers.banded import BandedBasis
 from cru.layers.locally_linear import LocallyLinearLayer
 
@@ -15,11 +12,9 @@ INITIAL_COUPLING = 0.2
 class RKN(LocallyLinearLayer):
     """Recurrent Kalman Network (Becker et al. 2019): one discrete transition a step, A = I + Σ_k α_k B_k.
 
-    Gaps do not matter, unless ``time_aware``: then the gap to the next time is one more input of the network that
-    chooses α (RKN-Δt). Takes the arguments of `CRU` but ``coupling``. Every time point is a step, observed or not,
-    except the tail of a ragged batch: from where on a series only repeats its time with nothing observed, nothing
-    happens. (So a series must not be cut, nor streamed, right after a repeated time with nothing observed: only in one
-    call is that a step.) `propagate` is one step, whatever the gap.
+    The length of a gap does not matter, unless ``time_aware``: then it is one more input of the network that chooses α
+    (RKN-Δt). Takes the arguments of `CRU` but ``coupling``. Every new time is a step, observed or not, and `propagate`
+    is one step, whatever the gap.
 
     Example:
         >>> output, state = RKN(2, 8, time_aware=True)(torch.randn(3, 5, 2), torch.arange(5.0))
@@ -43,11 +38,3 @@ class RKN(LocallyLinearLayer):
     def transition(self) -> DiscreteTransition:
         """A = I + Σ_k α_k B_k."""
         return DiscreteTransition(self._coefficients(), self.basis(), self.noise)
-
-    def _moves(
-        self, delta: Float[Tensor, "batch time"], observed: Bool[Tensor, "batch time"], continued: bool
-    ) -> Bool[Tensor, "batch time"]:
-        """A transition before every step but the first of all, and none in the padding."""
-        moves = ~padding(delta, observed)
-        moves[:, 0] &= continued
-        return moves
