@@ -5,11 +5,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cru.files import write_atomically
 from cru.training.checkpoint import (
     pack_optimizer,
     read_checkpoint,
     unpack_optimizer,
-    write_atomically,
     write_checkpoint,
 )
 
@@ -76,7 +76,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file(path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, b"half")
-    assert path.read_bytes() == before
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])

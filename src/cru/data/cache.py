@@ -13,6 +13,7 @@ import numpy as np
 import platformdirs
 
 from cru.data.series import SeriesSet
+from cru.files import replacing
 
 _FORMAT = 1
 _ROW_ARRAYS = ("times", "values", "mask", "offsets")
@@ -20,9 +21,9 @@ _LABELS = ("names", "units", "time_unit", "origin")
 _log = logging.getLogger(__name__)
 
 
-def cache_dir(chosen: Path | None = None) -> Path:
+def cache_dir(chosen: Path | str | None = None) -> Path:
     """Where prepared data is kept: ``chosen``, else ``CRU_CACHE_DIR``, else the user's cache folder."""
-    return chosen or Path(os.environ.get("CRU_CACHE_DIR") or platformdirs.user_cache_path("cru"))
+    return Path(chosen or os.environ.get("CRU_CACHE_DIR") or platformdirs.user_cache_path("cru"))
 
 
 def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet, dict[str, Any]]]) -> SeriesSet:
@@ -49,17 +50,8 @@ def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
         "labels": {name: getattr(series, name) for name in _LABELS},
         "sha256": {name: _digest(a) for name, a in arrays.items()},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, header=np.array(json.dumps(header)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)
 
 
 def load_series(path: Path, key: dict[str, Any]) -> SeriesSet | None:

@@ -16,12 +16,12 @@ from filelock import FileLock
 from cru.data.cache import cache_dir
 
 
-def data_dir(chosen: Path | None) -> Path | None:
+def data_dir(chosen: Path | str | None) -> Path | None:
     """Where the user keeps raw files: ``chosen``, else ``CRU_DATA_DIR``, else nowhere."""
-    named = chosen or (Path(os.environ["CRU_DATA_DIR"]) if os.environ.get("CRU_DATA_DIR") else None)
-    if named is not None and not named.is_dir():
+    named = chosen or os.environ.get("CRU_DATA_DIR")
+    if named and not Path(named).is_dir():
         raise FileNotFoundError(f"the data folder must exist: there is no folder {named}.")
-    return named
+    return Path(named) if named else None
 
 
 def find(folder: Path, subfolders: Sequence[str], wanted: Sequence[str]) -> list[Path]:
@@ -71,7 +71,7 @@ def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
 
 
 def download(
-    base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | None, progress: bool
+    base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | str | None, progress: bool
 ) -> list[Path]:
     """Fetch files (name -> sha256, None if the source changes daily) into the cache, unless they are there."""
     pooch.get_logger().setLevel("WARNING")  # the progress bar says it all

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
+
+Fitted = TypeVar("Fitted", bound="Forecaster")
 
 
 class Forecaster(Estimator):
@@ -222,11 +224,11 @@ class Forecaster(Estimator):
         save(self, Path(folder), history=history)
 
     @classmethod
-    def load(cls, folder: Path | str) -> "Forecaster":
+    def load(cls: type[Fitted], folder: Path | str) -> Fitted:
         """The forecaster that `save` wrote."""
         from cru.forecaster.folder import load
 
-        return load(Path(folder))
+        return load(Path(folder), cls)
 
     def _listener(self) -> Listener:
         from rich.console import Console

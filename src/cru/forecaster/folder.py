@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import cru
 from cru.data import Scaler
 from cru.data.cache import load_series, save_series
+from cru.files import write_atomically
 from cru.forecaster.calibration import UNMEASURED, Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.frames import Columns
 from cru.models import Spec, create
-from cru.training.checkpoint import check_writable, read_checkpoint, write_atomically, write_checkpoint
+from cru.training.checkpoint import check_writable, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
-    from cru.forecaster.estimator import Forecaster
+    from cru.forecaster.estimator import Fitted, Forecaster
 
 FORMAT = 1  # rises when an older version could not read the folder
 _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
@@ -61,17 +62,15 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
             (new / name).replace(folder / name)
 
 
-def load(folder: Path) -> "Forecaster":
+def load(folder: Path, kind: "type[Fitted]") -> "Fitted":
     """Read it; one sentence if a file is missing or altered, or if a newer version wrote it."""
-    from cru.forecaster.estimator import Forecaster
-
     config = read_config(folder)
     for name, digest in config["sha256"].items():
         if not (folder / name).is_file():
             raise FileNotFoundError(f"the model folder {folder} is not whole: there is no {name}.")
         if _file_digest(folder / name) != digest:
             raise ValueError(f"{folder / name} was altered or damaged after it was saved: its checksum differs.")
-    forecaster = Forecaster(**config["params"])
+    forecaster = kind(**config["params"])
     forecaster.name_ = config.get("model", forecaster.model)  # older folders have it among the parameters only
     model = create(forecaster.name_, Spec.from_dict(config["spec"]), **config["options"])
     model.load_state_dict(read_checkpoint(folder / _WEIGHTS)[0])

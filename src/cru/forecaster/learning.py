@@ -120,7 +120,7 @@ def learn(
         torch.manual_seed(seed)
         made = create(model, spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train)), **options)
     engine = Engine()
-    made.prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
+    made.to(engine.device).prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
     if made.num_parameters:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+
+from cru.files import write_atomically
 
 _FORMAT = "cru checkpoint 2"
 
@@ -40,17 +41,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if _digest(tensors, metadata["header"]) != metadata.get("sha256"):
         raise ValueError(f"{path} is damaged: its checksum differs; it was not used.")
     return tensors, header
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """A file beside it, flushed to the disk, then renamed over it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def check_writable(path: Path) -> None:

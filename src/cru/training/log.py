@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cru.training.checkpoint import write_atomically
+from cru.files import write_atomically
 from cru.training.listener import Listener
 
 

@@ -14,8 +14,9 @@ from filelock import FileLock, Timeout
 from cru.data import Batch, SeriesSet, Splits
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
+from cru.files import write_atomically
 from cru.models import Model, Spec, create
-from cru.training.checkpoint import read_checkpoint, under_prefix, write_atomically
+from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.experiment import load_splits, make_model
 from cru.training.listener import Listener, Several
@@ -30,7 +31,7 @@ def run(
     out: Path | str,
     *,
     splits: Splits | None = None,
-    data_dir: Path | None = None,
+    data_dir: Path | str | None = None,
     resume: bool = False,
     ledger_path: Path | str | None = None,
     listener: Listener | None = None,
@@ -99,6 +100,8 @@ def load_model(path: Path | str) -> Model:
     """
     path = Path(path)
     tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
+    if not {"settings", "spec"} <= header.keys():
+        raise ValueError(f"{path} is not a checkpoint of a run.")
     settings = RunSettings.from_dict(header["settings"])
     model = create(settings.model.name, Spec.from_dict(header["spec"]), **settings.model.options)
     model.to(getattr(torch, settings.training.dtype)).load_state_dict(under_prefix("model.", tensors))

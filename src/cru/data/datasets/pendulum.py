@@ -41,8 +41,8 @@ REGRESSION = Variant("pendulum-regression", 0.01, noisy=True)
 def load(
     variant: Variant,
     *,
-    data_dir: Path | None = None,
-    cache: Path | None = None,
+    data_dir: Path | str | None = None,
+    cache: Path | str | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> Splits:

@@ -39,8 +39,8 @@ _VERSION = 1
 
 def load(
     *,
-    data_dir: Path | None = None,
-    cache: Path | None = None,
+    data_dir: Path | str | None = None,
+    cache: Path | str | None = None,
     seed: int = 0,
     scaling: Literal["each", "train"] | None = "each",
     published: bool = False,
@@ -58,8 +58,8 @@ def load(
 
 def prepare(
     *,
-    data_dir: Path | None = None,
-    cache: Path | None = None,
+    data_dir: Path | str | None = None,
+    cache: Path | str | None = None,
     published: bool = False,
     progress: bool = False,
 ) -> SeriesSet:

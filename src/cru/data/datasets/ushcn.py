@@ -27,8 +27,8 @@ _VERSION = 1
 
 def load(
     *,
-    data_dir: Path | None = None,
-    cache: Path | None = None,
+    data_dir: Path | str | None = None,
+    cache: Path | str | None = None,
     seed: int = 0,
     scaling: Literal["each", "train"] | None = "each",
     removed: float = 0.2,
@@ -45,7 +45,9 @@ def load(
     return Splits(*(thin(part, removed=removed, seed=(seed, k)) for k, part in enumerate(sets)))
 
 
-def prepare(*, data_dir: Path | None = None, cache: Path | None = None, progress: bool = False) -> SeriesSet:
+def prepare(
+    *, data_dir: Path | str | None = None, cache: Path | str | None = None, progress: bool = False
+) -> SeriesSet:
     """All stations that qualify, with every day of 1990 to 1993 on which they measured anything."""
     folder = raw.data_dir(data_dir)
     sources = _find(folder) if folder else []
