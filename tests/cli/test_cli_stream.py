@@ -169,8 +169,10 @@ def test_a_signal_within_a_line_waits_for_its_answer(folder, monkeypatch, tmp_pa
 
     monkeypatch.setattr(Rows, "put", interrupted)
     text = "".join(json.dumps(READING | {"time": float(t)}) + "\n" for t in (1, 2, 3))
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     result = CliRunner().invoke(app, ["stream", str(folder), "--state", str(tmp_path / "kept")], input=text)
     assert result.exit_code == 130 and len(result.stdout.splitlines()) == 1  # answered, and no further
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     monkeypatch.undo()
     live, again = (Forecaster.load(folder).stream(state=state) for state in (None, tmp_path / "kept"))
     live.update("a", 1.0, READING["values"])

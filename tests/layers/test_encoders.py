@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from cru.layers import ConvDecoder, ConvEncoder, MLPEncoder, mlp_decoder, tanh_decoder
-from cru.layers.encoders import encode_observed, features_of
+from cru.layers.encoders import apply_where, features_of
 
 
 def count(module: nn.Module) -> int:
@@ -83,10 +83,17 @@ class Reshape(nn.Module):
 def test_an_encoder_never_sees_a_batch_without_rows(first: nn.Module) -> None:
     encoder = nn.Sequential(first, nn.Linear(3, 4))
     values = torch.randn(2, 5, 3)
-    features = encode_observed(encoder, values, torch.zeros(2, 5, dtype=torch.bool))
+    features = apply_where(encoder, values, torch.zeros(2, 5, dtype=torch.bool))
     assert torch.equal(features, torch.zeros(2, 5, 4))
     features.sum().backward()
     assert not encoder[1].weight.grad.any()
+    assert not any(buffer.any() for name, buffer in first.named_buffers() if name != "running_var")
+
+
+def test_the_modes_of_its_parts_stay_as_they_were() -> None:
+    encoder = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout(), nn.Linear(3, 4))
+    features_of(encoder, (3,))
+    assert [part.training for part in encoder] == [False, True, True]
 
 
 def test_only_what_is_observed_is_encoded() -> None:
@@ -95,6 +102,6 @@ def test_only_what_is_observed_is_encoded() -> None:
     encoder.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].shape[0]))
     values = torch.randn(2, 3, 3)
     observed = torch.tensor([[True, False, True], [False, False, True]])
-    features = encode_observed(encoder, values, observed)
+    features = apply_where(encoder, values, observed)
     assert seen == [3]
     torch.testing.assert_close(features, torch.where(observed[..., None], encoder(values), 0.0))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from cru.layers.encoders import encode_observed
+from cru.layers.encoders import apply_where
 from tests.models.helpers import SPECS, made, random_batch
 
 NAMES = ("bi-cru", "bi-f-cru")
@@ -33,7 +33,7 @@ def test_a_series_read_backwards_says_the_same_with_the_sides_exchanged(name: st
 def test_what_comes_later_makes_it_surer(name: str) -> None:
     model, batch = made(name, SPECS["features"]), random_batch(SPECS["features"])
     both = model(batch, intermediates=True).intermediates["posterior"]
-    features = encode_observed(model.encoder, model.inputs(batch), batch.observed)
+    features = apply_where(model.encoder, model.inputs(batch), batch.observed)
     y, y_var = model.layer.observe(features)
     alone = model.layer.filter(y, y_var, batch.times, batch.observed).posterior
     later = torch.flip(torch.flip(batch.observed, (1,)).cumsum(1), (1,)) - batch.observed.long() > 0

@@ -1,3 +1,4 @@
+import inspect
 import os
 import subprocess
 import sys
@@ -154,3 +155,22 @@ def test_a_damaged_library_is_made_anew_and_a_cache_that_cannot_be_written_is_do
     assert (again.stdout, again.stderr) == ("True\n", "") and made.stat().st_size > 0
     nowhere = said("/proc/nowhere")
     assert nowhere.stdout == "True\n" and "CRU_CACHE_DIR can name a folder" in nowhere.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "wrong"),
+    [
+        (3, lambda y_var: y_var[:, :1]),
+        (4, lambda mask: mask[:1, :1]),
+        (4, lambda mask: mask.double()),
+        (5, lambda delta: delta[:, :1]),
+        (6, lambda moves: moves[:, :1]),
+        (0, lambda transition: transition._replace(basis=transition.basis[:, :2])),
+        (0, lambda transition: transition._replace(noise=transition.noise[:1])),
+    ],
+)
+def test_nothing_of_another_shape_or_type_is_read(number: int, wrong) -> None:
+    problem = list(random_problem("expm", 2, 3, 2))
+    problem[number] = wrong(problem[number])
+    with pytest.raises(ValueError, match=r"must (have the shape|be torch)"):
+        inspect.unwrap(native.filter_sequence)(*problem)  # as it is outside the tests, without checks of types

@@ -1,6 +1,5 @@
 """``cru reproduce``: the paper's whole grid."""
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from cru.cli.console import make_console
 from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
+from cru.cli.signals import terminated_like_interrupted
 from cru.errors import RunError
 
 
@@ -38,8 +38,8 @@ def reproduce(
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which stops the runs, too
-    failed = run_all(cells, hours=hours, jobs=jobs, ledger_path=ledger, data_dir=data_dir, say=say)
+    with terminated_like_interrupted():  # which stops the runs, too
+        failed = run_all(cells, hours=hours, jobs=jobs, ledger_path=ledger, data_dir=data_dir, say=say)
     left = len(missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out))
     console.print(f"{left} runs are still missing." if left else "The ledger is complete: see `cru table`.")
     if failed:

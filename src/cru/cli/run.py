@@ -1,12 +1,12 @@
 """``cru run``: one experiment, one model, one seed."""
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.signals import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from cru.training.settings import RunSettings
@@ -40,14 +40,12 @@ def run(
 
     settings = settings_for(preset, model, seed=seed, changes=change or [])
     folder = out or default_folder(settings)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _run(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
+        with terminated_like_interrupted():
+            _run(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
     except KeyboardInterrupt:
         hint = "its last epoch is kept: the same command with --resume goes on." if _started(folder) else ""
         raise KeyboardInterrupt(hint or "before its first epoch was done.") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def default_folder(settings: "RunSettings") -> Path:

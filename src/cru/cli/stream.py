@@ -51,19 +51,19 @@ def stream(
     live = forecaster.stream(late="drop" if drop_late else "refuse", state=kept)
     if start is not None and kept is None:
         live.update_many(start)
-    stop = Stop()
-    try:
-        for answer in answers(live, sys.stdin.buffer, gap, levels, stop):
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the state is kept in {state}." if state else "no state is kept.") from None
-    finally:
-        stop.busy = True
-        if state is not None:
-            live.save(state)
+    with Stop() as stop:
+        try:
+            for answer in answers(live, sys.stdin.buffer, gap, levels, stop):
+                sys.stdout.write(json.dumps(answer) + "\n")
+                sys.stdout.flush()
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"the state is kept in {state}." if state else "no state is kept.") from None
+        finally:
+            stop.busy = True
+            if state is not None:
+                live.save(state)
 
 
 class Stop:
@@ -76,8 +76,14 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = self.busy = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self)
+
+    def __enter__(self) -> "Stop":
+        self.before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def __call__(self, *_: Any) -> None:
         """A signal came."""

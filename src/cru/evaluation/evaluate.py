@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cru.data import Batch, SeriesSet
 from cru.evaluation.metrics import Scores, Tally
+from cru.layers.modes import evaluating
 from cru.models import Model, Prediction
 
 
@@ -46,13 +47,8 @@ def predict(
     intermediates: bool = False,
 ) -> Iterator[tuple[Batch, Prediction]]:
     """Batches in order with what the model says of them."""
-    training = model.training
-    model.eval()
-    try:
-        starts = range(0, len(series), batch_size)[share[0] :: share[1]]
-        for start in starts:
+    with evaluating(model):
+        for start in range(0, len(series), batch_size)[share[0] :: share[1]]:
             chosen = np.arange(start, min(start + batch_size, len(series)))
             batch = series.batch(chosen, dtype=model.dtype).to(device)
             yield batch, model(batch, intermediates=intermediates)
-    finally:
-        model.train(training)

@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cru.layers.modes import evaluating
+
 NORM_FLOOR = 1e-8
 CHUNK = 64  # pictures
 
@@ -114,27 +116,22 @@ def apply_where(
         return every.reshape(*where.shape, *every.shape[1:])
     rows = where.flatten().nonzero().squeeze(1)
     given = x.flatten(0, 1).index_select(0, rows)
-    # Many a module cannot do without rows: it gets two blank ones, since batch norm wants more than one.
-    found: Tensor = module(given) if len(rows) else module(given.new_zeros(2, *given.shape[1:]))[:0]
+    found: Tensor = module(given) if len(rows) else _of_nothing(module, given)
     everywhere = found.new_full((where.numel(), *found.shape[1:]), fill).index_copy(0, rows, found)
     return everywhere.reshape(*where.shape, *found.shape[1:])
 
 
-def encode_observed(
-    encoder: nn.Module, values: Float[Tensor, "batch time *feature"], observed: Bool[Tensor, "batch time"]
-) -> Float[Tensor, "batch time features"]:
-    """The features of each time at which something is observed, 0 elsewhere."""
-    return apply_where(encoder, values, observed)
+def _of_nothing(module: nn.Module, none: Float[Tensor, "0 *inputs"]) -> Float[Tensor, "0 *outputs"]:
+    """Many a module cannot do without rows: it gets a blank one, of which running means are not to learn."""
+    with evaluating(module):
+        return module(none.new_zeros(1, *none.shape[1:]))[:0]  # type: ignore[no-any-return]
 
 
 def features_of(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
     """How many features ``encoder`` gives, found by giving it two blank inputs."""
     like = next((p for p in encoder.parameters()), torch.empty(0))
-    training = encoder.training
-    encoder.eval()
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(encoder):
         found = encoder(like.new_zeros(2, *input_shape))
-    encoder.train(training)
     if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[0] != 2:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(f"`encoder` must map (n, {', '.join(map(str, input_shape))}) to (n, features), got {shape}.")

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cru.functional.divergence import gaussian_kl
+from cru.functional.likelihood import clamp_value
 
 LOG_VARIANCE_LIMIT = 10.0
 
@@ -49,7 +50,7 @@ class GaussianObservation:
     def split(self, raw: Float[Tensor, "*n parameters"]) -> tuple[Float[Tensor, "*n input"], Float[Tensor, "*n input"]]:
         """Mean and log variance."""
         mean, log_var = raw.chunk(2, -1)
-        return mean, log_var.clamp(-LOG_VARIANCE_LIMIT, LOG_VARIANCE_LIMIT)
+        return mean, clamp_value(log_var, -LOG_VARIANCE_LIMIT, LOG_VARIANCE_LIMIT)
 
     def moments(
         self, raw: Float[Tensor, "*n parameters"]

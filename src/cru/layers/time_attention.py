@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cru.layers.checks import require
 
-_LOWEST = -60.0  # e^-60 of the largest weight: next to nothing, and far from where float32 ends
+_LOWEST = -600.0  # e^-600 of the largest weight: next to nothing, and far from where float64 ends
 
 
 class TimeEmbedding(nn.Module):
@@ -90,10 +90,11 @@ class TimeAttention(nn.Module):
             return scores.softmax(-1) @ values[:, None]
         some = mask.any(-1)[:, None, None]
         largest = scores.masked_fill(~some, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0).detach()
-        weights = (scores - largest).clamp(_LOWEST, 0.0).exp()
-        seen = mask.to(values.dtype)[:, None]
+        weights = (scores - largest).double().clamp(_LOWEST, 0.0).exp()  # it may be seen only where they are tiny
+        seen = mask.double()[:, None]
         total = weights @ seen
-        return (weights @ (values[:, None] * seen)) / torch.where(total > 0, total, 1.0)
+        read = (weights @ (values[:, None] * seen)) / torch.where(total > 0, total, 1.0)
+        return read.to(values.dtype)
 
     def forward(
         self,

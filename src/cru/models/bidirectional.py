@@ -1,6 +1,7 @@
 """CRU and f-CRU that look both ways: a second filter from the right, combined with the first by precision.
 
-Their covariance is approximate, so there is no exact smoother; the paired CRU has one.
+Their covariance is approximate, so there is no exact smoother; the paired CRU has one. Both filters start from a prior
+of their own, learnt and wide, which is counted twice; the decoder learns what that makes of the variance.
 """
 
 from typing import ClassVar

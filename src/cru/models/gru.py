@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
-from cru.layers.encoders import encode_observed, features_of
+from cru.layers.encoders import apply_where, features_of
 from cru.models.base import Batch, Hidden, Model, Prediction, Spec
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.options import Config
@@ -54,7 +54,7 @@ class GRUModel(Model):
 
     def run(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
         """One step for each time point."""
-        x = encode_observed(self.encoder, self.inputs(batch), batch.observed)
+        x = apply_where(self.encoder, self.inputs(batch), batch.observed)
         if self.time_aware:
             delta = gaps(batch.times, None if state is None else state.time, self.spec.time_scale, x.dtype)
             x = torch.cat([x, delta[..., None]], -1)

@@ -54,6 +54,8 @@ class GRUODEBModel(BaselineModel):
 
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
         own = config.encoder is None and spec.targets_are_inputs
+        if own and (config.decoder is not None or config.variance_decoder is not None):
+            raise ValueError("GRU-ODE-B predicts the inputs from f_obs: give it an `encoder`, too, or no `decoder`.")
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
-from cru.layers.encoders import encode_observed, features_of
+from cru.layers.encoders import apply_where, features_of
 from cru.models.base import Batch, Model, Prediction, Spec
 from cru.models.networks import (
     default_state_size,
@@ -120,7 +120,7 @@ class KalmanModel(Model):
 
     def encode(self, batch: Batch) -> Float[Tensor, "batch time features"]:
         """What the layer reads of each time at which anything is observed."""
-        return encode_observed(self.encoder, self.inputs(batch), batch.observed)
+        return apply_where(self.encoder, self.inputs(batch), batch.observed)
 
     def filter(
         self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cru.functional import Belief
 from cru.functional.likelihood import gaussian_nll, mean_over_times
-from cru.layers.encoders import encode_observed, features_of
+from cru.layers.encoders import apply_where, features_of
 from cru.layers.paired_block import FARTHEST, BlockState, FeatureBank, Mix, PairedBlock
 from cru.models.base import Batch, Model, Prediction, Spec
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
@@ -160,7 +160,7 @@ class PictureStem(nn.Module):
         self, values: Tensor, batch: Batch, state: tuple[()] | None = None
     ) -> tuple[Float[Tensor, "batch time width"], None, tuple[()]]:
         """The stream; there is nothing to repeat, and nothing to go on from."""
-        return encode_observed(nn.Sequential(self.encoder, self.enter), values, batch.observed), None, ()
+        return apply_where(nn.Sequential(self.encoder, self.enter), values, batch.observed), None, ()
 
 
 class FeatureStem(nn.Module):
@@ -200,7 +200,7 @@ class FeatureStem(nn.Module):
         standard = torch.where(mask, (values - self.centre) / self.scale, 0.0)
         belief = self.bank(standard, mask, batch.times, state)
         given = torch.cat([standard.clamp(-FARTHEST, FARTHEST), mask.to(standard)], -1)
-        read = encode_observed(nn.Sequential(self.encoder, self.enter), given, batch.observed)
+        read = apply_where(nn.Sequential(self.encoder, self.enter), given, batch.observed)
         stream = read + self.mix(belief._replace(mean=belief.mean.clamp(-FARTHEST, FARTHEST)))
         if self.weights is None:
             return stream, None, belief.at(-1)

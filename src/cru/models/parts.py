@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.decoders import tanh_decoder
-from cru.layers.encoders import encode_observed, features_of
+from cru.layers.encoders import apply_where, features_of
 from cru.models.base import Batch, Model, Spec
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.options import Config
@@ -76,7 +76,7 @@ class BaselineModel(Model):
     ) -> tuple[Float[Tensor, "batch time latent"], Bool[Tensor, "batch time latent"]]:
         """What the cell sees of each time point, and which entries of it are observed."""
         observed = batch.observed
-        x = encode_observed(self.encoder, self.inputs(batch), observed).to(self.dtype)  # a state keeps its digits
+        x = apply_where(self.encoder, self.inputs(batch), observed).to(self.dtype)  # a state keeps its digits
         if isinstance(self.encoder, nn.Flatten):
             return x, batch.mask.expand_as(batch.values).flatten(2)
         return x, observed[..., None].expand_as(x)

@@ -23,12 +23,16 @@ def beliefs_like(y: Tensor, mean: Tensor) -> list[Tensor]:
     return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
 
 
-def check_alike(like: Tensor, tensors: Mapping[str, tuple[Tensor, Sequence[int] | None]]) -> None:
-    """The last gate before raw memory: every tensor of the type and place of ``like`` and of its shape, if given."""
+def check_alike(
+    like: Tensor, tensors: Mapping[str, tuple[Tensor, Sequence[int]]], dtype: torch.dtype | None = None
+) -> None:
+    """The last gate before raw memory: every tensor of its shape, in the place of ``like``, and of its type or
+    ``dtype``."""
+    dtype = like.dtype if dtype is None else dtype
     for name, (tensor, shape) in tensors.items():
-        if tensor.dtype != like.dtype or tensor.device != like.device:
-            raise ValueError(f"`{name}` must be {like.dtype} on {like.device}, got {tensor.dtype} on {tensor.device}.")
-        if shape is not None and tuple(tensor.shape) != tuple(shape):
+        if tensor.dtype != dtype or tensor.device != like.device:
+            raise ValueError(f"`{name}` must be {dtype} on {like.device}, got {tensor.dtype} on {tensor.device}.")
+        if tuple(tensor.shape) != tuple(shape):
             raise ValueError(f"`{name}` must have the shape {tuple(shape)}, got {tuple(tensor.shape)}.")
 
 

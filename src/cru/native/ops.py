@@ -59,11 +59,14 @@ def filter_sequence(
     )
     batch, time, obs = y.shape
     weight, bias = transition.coefficients
-    count = len(weight)
+    count, state = len(weight), 2 * obs
+    eigen, gap = isinstance(transition, EigenTransition), weight.shape[-1] > state  # RKN-Δt also weighs the gap
+    check_alike(y, {"mask": (mask, y.shape), "moves": (moves, (batch, time))}, torch.bool)
     check_alike(y, {"y_var": (y_var, y.shape), "delta": (delta, (batch, time))})
-    check_alike(y, {"weight": (weight, None), "bias": (bias, (count,)), "vectors": (vectors, None)})
-    check_alike(y, {"basis": (basis, (count, *basis.shape[1:]))})
-    check_alike(y, {"mean": (start.mean, (batch, 2 * obs)), "noise": (transition.noise, (2 * obs,))})
+    check_alike(y, {"weight": (weight, (count, state + gap)), "bias": (bias, (count,))})
+    check_alike(y, {"vectors": (vectors, (state, state) if eigen else (0,))})
+    check_alike(y, {"basis": (basis, (count, state) if eigen else (count, state, state))})
+    check_alike(y, {"mean": (start.mean, (batch, state)), "noise": (transition.noise, (state,))})
     check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
     now = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
     run = _filter_now if now else _filter  # dispatching costs more than a reading

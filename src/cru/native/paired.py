@@ -32,6 +32,7 @@ def filter_paired(
 ) -> tuple[Belief, Belief]:
     """As `cru.functional.filter_paired`, many times faster. Call `paired_available` first."""
     batch, _, obs = y.shape
+    check_alike(y, {"mask": (mask, y.shape)}, torch.bool)
     check_alike(y, {"y_var": (y_var, y.shape)} | {name: (value, y.shape) for name, value in hops._asdict().items()})
     check_alike(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
     check_alike(y, {"mean": (start.mean, (batch, 2 * obs))})

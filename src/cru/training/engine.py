@@ -39,10 +39,6 @@ class Engine:
         """A context that one process on each machine goes through before the others, to fill a cache, say."""
         return self.accelerator.local_main_process_first()
 
-    def backward(self, loss: Tensor) -> None:
-        """Gradients of the loss of this process."""
-        self.accelerator.backward(loss)
-
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all processes."""
         if self.share[1] == 1:

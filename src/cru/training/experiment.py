@@ -17,7 +17,7 @@ from cru.training.settings import RunSettings, checked
 _HIDING, _THINNING = 0, 1  # streams of the data seed
 
 
-def load_splits(settings: RunSettings, *, data_dir: Path | None = None, progress: bool = False) -> Splits:
+def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, progress: bool = False) -> Splits:
     """Training, validation and test series of a run, with the task chosen. The data seed fixes every draw."""
     data, seed = settings.data, settings.data_seed
     if data.task not in TASKS:

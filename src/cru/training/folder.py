@@ -149,7 +149,7 @@ class Tested(NamedTuple):
 
 
 def on_test_series(
-    folders: Iterable[RunFolder], *, count: int | None = None, data_dir: Path | None = None
+    folders: Iterable[RunFolder], *, count: int | None = None, data_dir: Path | str | None = None
 ) -> Iterator[Tested]:
     """Each run with the first ``count`` of its test series and what the best epoch of its model says of them.
 
@@ -162,7 +162,7 @@ def on_test_series(
         yield on_series(folder, test, count=count)
 
 
-def load_test(folder: RunFolder, *, data_dir: Path | None = None) -> SeriesSet:
+def load_test(folder: RunFolder, *, data_dir: Path | str | None = None) -> SeriesSet:
     """The test series that the settings of a run name."""
     return load_splits(folder.settings, data_dir=data_dir).test
 

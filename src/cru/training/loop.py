@@ -153,7 +153,7 @@ class Loop:
         points = float(batch.target_mask.flatten(2).any(-1).sum()) if len(mine) else 0.0
         self.optimizer.zero_grad()
         loss = self.model.loss(batch, progress=min(1.0, step / steps))
-        self.engine.backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
         mean, points = self.engine.average(self.model, loss, points)
         norm = clip_gradient(self.model, self.options.clip or math.inf)
         taken = min(norm, self.options.clip or math.inf)  # Adam squares it, and never forgets an infinity

@@ -21,7 +21,7 @@ class Material(NamedTuple):
     folders: list[RunFolder]
     series: str | None = None  # the id of a test series
     most: int = 200  # test series that are looked at
-    data_dir: Path | None = None
+    data_dir: Path | str | None = None
 
     @property
     def title(self) -> str:

@@ -26,7 +26,7 @@ def collect(
     title: str | None = None,
     series: int = 12,
     runtime: bool = False,
-    data_dir: Path | None = None,
+    data_dir: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """The data of the page of all runs and ledgers in and below ``paths``, which may be ledgers themselves.
@@ -124,7 +124,7 @@ def _paper(preset: str) -> dict[str, dict[str, list[float]]]:
 
 
 def _experiment(
-    folders: list[RunFolder], *, count: int, share: int, data_dir: Path | None, say: Callable[[str], None]
+    folders: list[RunFolder], *, count: int, share: int, data_dir: Path | str | None, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """What the trained models say of test series: one set of series for the browser, all runs for the diagnoses."""
     found: dict[str, Any] = {"calibration": {}, "gaps": {}, "gain": {}, "series": [], "notes": [], "time": "time"}
@@ -148,7 +148,7 @@ def _experiment(
 
 
 def _tested(
-    group: list[RunFolder], found: dict[str, Any], *, data_dir: Path | None, say: Callable[[str], None]
+    group: list[RunFolder], found: dict[str, Any], *, data_dir: Path | str | None, say: Callable[[str], None]
 ) -> list[Tested]:
     """Runs on the same data with their test series, diagnosed. One that cannot be read is noted: the page goes on."""
     try:

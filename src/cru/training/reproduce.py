@@ -74,7 +74,7 @@ def reproduce(
     hours: float,
     jobs: int = 1,
     ledger_path: Path = ledger.LEDGER,
-    data_dir: Path | None = None,
+    data_dir: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """Run the cells, each a `cru run --resume` with one thread, and stop what is under way when the time is up. Returns
@@ -102,7 +102,7 @@ def reproduce(
     return failed
 
 
-def _start(cell: Cell, ledger_path: Path, data_dir: Path | None) -> "subprocess.Popen[bytes]":
+def _start(cell: Cell, ledger_path: Path, data_dir: Path | str | None) -> "subprocess.Popen[bytes]":
     run = cell.settings
     words = [
         sys.executable,
