@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test install lint bench clean
+.PHONY: demo test quick install lint bench clean
 
 demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: table and pictures in build/demo, 2 minutes
 	$(BIN)/python examples/demo.py
 
 test: install          ## all tests
 	$(BIN)/python -m pytest
+
+quick: install         ## the tests without the slow ones and without the real data
+	$(BIN)/python -m pytest -m "not slow and not data"
 
 install: $(INSTALLED)  ## make .venv with the pinned dependencies; does nothing when that is done
 

@@ -1,9 +1,12 @@
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from tests.data.raw_formats import dly_text
 
 # One thread: the numbers do not depend on how a sum is split, and tests do not fight for the cores.
 torch.set_num_threads(1)
@@ -12,10 +15,17 @@ settings.register_profile(
     "cru",
     max_examples=int(os.environ.get("CRU_EXAMPLES", "25")),
     deadline=None,
-    derandomize=True,
+    derandomize="CRU_EXAMPLES" not in os.environ,  # asked for more, it looks further
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("cru")
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """What a test draws does not depend on the tests before it."""
+    torch.manual_seed(0)
+
 
 _NAMED = os.environ.get("CRU_DATA_DIR")  # before any test takes it away
 
@@ -28,6 +38,16 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the real raw files are not here: set CRU_DATA_DIR")
     return folder
+
+
+@pytest.fixture
+def ushcn_dir(tmp_path: Path) -> Path:
+    """Five stations in one gzip of lines: all report 1990 to 1994, but the last one stops in 1992."""
+    folder = tmp_path / "raw" / "ushcn"
+    folder.mkdir(parents=True)
+    stations = [dly_text(f"USC0000000{k}", range(1990, 1995 if k < 5 else 1993), seed=k) for k in range(1, 6)]
+    (folder / "some.dly.gz").write_bytes(gzip.compress("".join(stations).encode()))
+    return folder.parent
 
 
 @pytest.fixture(scope="session")

@@ -9,20 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cru.cli import app
 from cru.data.datasets import pendulum
+from tests.cli.helpers import SMALL_PENDULUM, done
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "docs" / "training.md", ROOT / "docs" / "gallery.md"]
-SCRIPT = """
-from cru.cli import app
-from cru.data.datasets import pendulum
-
-pendulum.SIZES = (8, 4, 4)
-app(prog_name="cru")
-"""
 SMALL = ["--set", "training.epochs=1", "--set", "training.batch_size=4"]
 
 
@@ -45,7 +39,7 @@ def cache(tmp_path_factory):
 def small_world(cache, tmp_path, monkeypatch):
     """Few sequences, and a cache that all commands share."""
     monkeypatch.setenv("CRU_CACHE_DIR", str(cache))
-    monkeypatch.setattr(pendulum, "SIZES", (8, 4, 4))
+    monkeypatch.setattr(pendulum, "SIZES", (12, 4, 4))
     monkeypatch.chdir(tmp_path)
 
 
@@ -60,16 +54,12 @@ def test_cru(line, request):
     if words[0] == "run":
         words += SMALL
         if words[1].startswith("ushcn"):
-            folder = request.getfixturevalue("tmp_path") / "raw"
-            folder.mkdir()
-            (folder / "x.dly").write_text("".join(station(f"USC0000000{k}") for k in range(5)))
-            words += ["--data-dir", str(folder), "--set", "data.train=2"]
+            words += ["--data-dir", request.getfixturevalue("ushcn_dir"), "--set", "data.train=2"]
     if words[0] == "reproduce":
         words += ["--hours", "0"]  # everything but the waiting
     if words[0] in ("figure", "report"):
         finished_runs(request.getfixturevalue("pendulum_runs"))
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
+    done(*words)
 
 
 def finished_runs(source: Path) -> None:
@@ -81,23 +71,17 @@ def finished_runs(source: Path) -> None:
     shutil.copy(source / "ledger.jsonl", "results")
 
 
-def station(name: str) -> str:
-    months = [(year, month) for year in range(1990, 1995) for month in range(1, 13)]
-    days = "".join(f"{10 * day:5d}   " for day in range(1, 29)) + "-9999   " * 3
-    return "".join(f"{name}{year}{month:02d}TMAX{days}\n" for year, month in months)
-
-
 @pytest.mark.parametrize("line", lines("torchrun", "accelerate"))
 def test_launchers(line, tmp_path):
-    (tmp_path / "small.py").write_text(SCRIPT)
+    (tmp_path / "small.py").write_text(SMALL_PENDULUM)
     modules = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli"}
     words = shlex.split(line.replace("-m cru.cli", "small.py"))
     words = [sys.executable, "-m", modules[words[0]], *words[1:], *SMALL]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASTER_PORT": "0"}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Kept in runs/pendulum-regression/") == 1
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Kept in runs/pendulum-regression/") == 1
 
 
 @pytest.mark.parametrize("line", lines("make "))
@@ -112,8 +96,8 @@ def test_examples(name, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CRU_DEMO_DIR": str(tmp_path)}
     environment |= {"CRU_DEMO_SIZES": "8,4,6", "CRU_DEMO_EPOCHS": "2", "CRU_DEMO_STEPS": "2"}
     words = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    assert ended.returncode == 0, ended.stderr
     pictures = {"demo": {"angle.png", "gain.png"}, "layers": {"layers.png"}}[name]
     assert pictures <= {path.name for path in tmp_path.iterdir()}
 

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from cru.cli import app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 

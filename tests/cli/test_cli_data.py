@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cru.cli import app
 from cru.data.datasets import pendulum
+from tests.cli.helpers import cru, refused
+from tests.data.raw_formats import dly_text
 
 
 @pytest.fixture(autouse=True)
@@ -22,49 +22,27 @@ def small_world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def run(*words):
-    return CliRunner().invoke(app, list(words))
-
-
-def refused(*words):
-    """The one sentence on standard error that a wrong call gets."""
-    result = run(*words)
-    assert result.exit_code == 2, result.output
-    assert not result.stdout and "Traceback" not in result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
-
-
 def test_list_shows_every_dataset():
-    result = run("data", "list")
+    result = cru("data", "list")
     assert result.exit_code == 0
     for name in ("pendulum-interpolation", "pendulum-regression", "physionet", "ushcn", "Prepared data is kept in"):
         assert name in result.stdout
 
 
 def test_prepare_then_show(tmp_path):
-    result = run("data", "prepare", "pendulum-regression")
+    result = cru("data", "prepare", "pendulum-regression")
     assert result.exit_code == 0 and "8 train, 4 validation, 3 test series" in result.stdout
     assert [p.name for p in (tmp_path / "cache").iterdir()] == ["pendulum-regression-0.npz"]
-    result = run("data", "show", "pendulum-regression", "--out", "frames.png")
+    result = cru("data", "show", "pendulum-regression", "--out", "frames.png")
     assert result.exit_code == 0 and "Picture: frames.png" in result.stdout and "1 x 24 x 24" in result.stdout
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_show_of_features(tmp_path):
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    (folder / "x.dly").write_text("".join(station_lines(f"USC0000000{k}") for k in range(4)))
-    result = run("data", "show", "ushcn", "--data-dir", str(folder))
+def test_show_of_features(tmp_path, ushcn_dir):
+    result = cru("data", "show", "ushcn", "--data-dir", ushcn_dir)
     assert result.exit_code == 0, result.output
     assert "TMAX" in result.stdout and "gaps [D]" in result.stdout and "°C" in result.stdout
     assert (tmp_path / "ushcn.png").stat().st_size > 10_000
-
-
-def station_lines(station):
-    months = [(year, month) for year in range(1990, 1995) for month in range(1, 13)]
-    days = "".join(f"{10 * day:5d}   " for day in range(1, 29)) + "-9999   " * 3
-    return "".join(f"{station}{year}{month:02d}TMAX{days}\n" for year, month in months)
 
 
 def test_a_misspelt_dataset_gets_the_closest_match():
@@ -81,13 +59,13 @@ def test_missing_folders_and_files(tmp_path):
 
 def test_wrong_words_are_usage_errors():
     for words in (["data", "prepare"], ["data", "fly"], ["data", "prepare", "ushcn", "--seed", "-1"], ["--nope"]):
-        result = run(*words)
+        result = cru(*words)
         assert result.exit_code == 2 and "Usage" in result.stderr
 
 
 def test_a_cut_line_and_a_truncated_archive(tmp_path):
-    (tmp_path / "x.dly").write_text(station_lines("USC00000001")[:-100])
-    assert "line 60 has 170" in refused("data", "prepare", "ushcn", "--data-dir", str(tmp_path))
+    (tmp_path / "x.dly").write_text(dly_text("USC00000001", range(1990, 1993))[:-100])  # two lines a month
+    assert "line 72 has 170" in refused("data", "prepare", "ushcn", "--data-dir", str(tmp_path))
     (tmp_path / "x.dly").unlink()
     (tmp_path / "x.dly.gz").write_bytes(b"\x1f\x8b\x08 nothing like gzip")
     assert "truncated or damaged" in refused("data", "prepare", "ushcn", "--data-dir", str(tmp_path))
@@ -124,14 +102,6 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors and "interrupted" in errors
     assert not [p for p in (tmp_path / "cache").glob("**/*") if p.is_file()]
-
-
-def test_help_is_quick_and_imports_nothing_heavy():
-    code = "import sys; from cru.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
-    code += "heavy = {'torch', 'pandas', 'polars', 'matplotlib', 'numpy'} & set(sys.modules); assert not heavy, heavy"
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert time.perf_counter() - start < 2, "0.2 s on an idle machine"
 
 
 def test_data_imports_no_layers_models_or_training():

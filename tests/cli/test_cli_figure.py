@@ -6,21 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cru.cli import app
 from cru.cli.figure import Name
 from cru.training.pictures import FIGURES
-
-
-def cru(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def refused(*words):
-    result = cru(*words)
-    assert result.exit_code == 2 and "Traceback" not in result.stderr, result.output
-    return result.stderr
+from tests.cli.helpers import cru, refused
 
 
 def test_the_help_knows_every_figure():
@@ -62,7 +51,7 @@ def test_runtime_is_measured(tmp_path, monkeypatch):
 
 def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
     out = tmp_path / "x.png"
-    assert "is not one of" in refused("figure", "nothing")
+    assert "is not one of" in cru("figure", "nothing").stderr
     assert "needs the folder of a run" in refused("figure", "curves", "--out", out)
     assert "must end in .png" in refused("figure", "curves", pendulum_runs, "--out", tmp_path / "x.gif")
     assert "needs Gaussian predictions" in refused(

@@ -5,10 +5,9 @@ import re
 import pandas as pd
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from cru import Forecaster
-from cru.cli import app
+from tests.cli.helpers import done, refused
 from tests.forecaster.conftest import stations
 
 
@@ -21,12 +20,11 @@ def place(tmp_path_factory):
     numbered.to_parquet(folder / "numbers.parquet")
     for table, model in (("readings.csv", "model"), ("numbers.parquet", "numbers")):
         words = ["fit", str(folder / table), "--id", "station", "--time", "date", "--model", "last-value"]
-        result = CliRunner().invoke(app, [*words, "--out", str(folder / model)])
-        assert result.exit_code == 0, result.output
-        assert "24 series, " in result.stdout and "variables high, low" in result.stdout
-        naive = re.search(r"R² (\S+) \(the last value seen: (\S+)\) on [\d,]+ withheld values", result.stdout)
+        said = done(*words, "--out", folder / model)
+        assert "24 series, " in said and "variables high, low" in said
+        naive = re.search(r"R² (\S+) \(the last value seen: (\S+)\) on [\d,]+ withheld values", said)
         assert naive and naive[1] == naive[2]  # which it is
-        assert f"Kept in {folder / model}" in result.stdout
+        assert f"Kept in {folder / model}" in said
     return folder
 
 
@@ -35,22 +33,8 @@ def there(place, monkeypatch):
     monkeypatch.chdir(place)
 
 
-def run(*words):
-    result = CliRunner().invoke(app, list(words))
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*words):
-    """The one sentence on standard error that a wrong call gets."""
-    result = CliRunner().invoke(app, list(words))
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.stderr and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
-
-
 def test_forecast_from_the_training_table():
-    assert "240 rows in forecast.csv" in run(
+    assert "240 rows in forecast.csv" in done(
         "forecast", "model", "--horizon", "10D", "--every", "2D", "--out", "forecast.csv"
     )
     written = pl.read_csv("forecast.csv", try_parse_dates=True)
@@ -62,14 +46,14 @@ def test_forecast_from_the_training_table():
 
 def test_forecast_from_another_table_with_numbers_as_times():
     words = ("--horizon", "5", "--level", "80", "--out", "new/forecast.parquet")
-    run("forecast", "numbers", "numbers.parquet", *words)
+    done("forecast", "numbers", "numbers.parquet", *words)
     written = pl.read_parquet("new/forecast.parquet")
     assert written.columns[-2:] == ["lo-80", "hi-80"] and written["date"].dtype.is_float()
 
 
 def test_impute():
     missing = int(stations()["low"].isna().sum())
-    assert f"{missing:,} missing values in filled.csv" in run("impute", "model", "readings.csv", "--out", "filled.csv")
+    assert f"{missing:,} missing values in filled.csv" in done("impute", "model", "readings.csv", "--out", "filled.csv")
     assert len(pl.read_csv("filled.csv")) == missing
 
 
@@ -77,9 +61,9 @@ def test_impute():
     ("model", "table", "horizon"), [("model", "readings.csv", "30D"), ("numbers", "numbers.parquet", "9")]
 )
 def test_plot(model, table, horizon, place):
-    assert "Picture: s03.png" in run("plot", model, table, "--series", "s03", "--horizon", horizon)
+    assert "Picture: s03.png" in done("plot", model, table, "--series", "s03", "--horizon", horizon)
     assert (place / "s03.png").read_bytes().startswith(b"\x89PNG")
-    run("plot", model, table, "--out", "first.png")
+    done("plot", model, table, "--out", "first.png")
 
 
 def test_a_long_table_with_chosen_values_and_averages(place):
@@ -88,14 +72,14 @@ def test_a_long_table_with_chosen_values_and_averages(place):
     words = ["fit", "long.csv", "--id", "station", "--time", "date", "--variable", "what", "--values", "value"]
     words += ["--model", "mean", "--out", "long"]
     assert "several at time 2024-" in refused(*words) and "Give --average to average them." in refused(*words)
-    run(*words, "--average", "--no-history")
+    done(*words, "--average", "--no-history")
     assert "`table` must be given" in refused("forecast", "long", "--horizon", "1D", "--out", "x.csv")
 
 
 def test_wrong_calls_are_one_sentence(place):
-    assert "`horizon` must be longer than zero" in refused("forecast", "model", "--horizon", "0D", "--out", "x.csv")
-    assert "`horizon` must be a number with" in refused("forecast", "model", "--horizon", "30", "--out", "x.csv")
-    assert "`horizon` must be a number," in refused("forecast", "numbers", "--horizon", "30D", "--out", "x.csv")
+    assert "--horizon must be longer than zero" in refused("forecast", "model", "--horizon", "0D", "--out", "x.csv")
+    assert "--horizon must be a number with" in refused("forecast", "model", "--horizon", "30", "--out", "x.csv")
+    assert "--horizon must be a number," in refused("forecast", "numbers", "--horizon", "30D", "--out", "x.csv")
     assert "must be a .csv or .parquet file" in refused("forecast", "model", "--horizon", "1D", "--out", "x.xlsx")
     assert "there is no model folder nowhere" in refused("forecast", "nowhere", "--horizon", "1D", "--out", "x.csv")
     assert "there is no nothing.csv" in refused("impute", "model", "nothing.csv", "--out", "x.csv")
@@ -112,7 +96,7 @@ def test_wrong_calls_are_one_sentence(place):
 def test_intervals_that_could_not_be_calibrated_are_said_to_be(place):
     stations(2, 5).to_csv(place / "few.csv", index=False)
     words = ("--id", "station", "--time", "date", "--model", "last-value", "--out", "few")
-    assert "too few withheld values to calibrate" in run("fit", "few.csv", *words)
+    assert "too few withheld values to calibrate" in done("fit", "few.csv", *words)
     assert "too few withheld values to calibrate" in (place / "few" / "README.md").read_text()
     assert "too few" not in (place / "model" / "README.md").read_text()
 
@@ -125,7 +109,7 @@ def test_what_cannot_be_kept_is_said_before_the_training():
 
 def test_a_model_of_no_use_is_called_so():
     words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "again"]
-    assert "No better than to repeat the last value seen" in run("fit", "readings.csv", *words)
+    assert "No better than to repeat the last value seen" in done("fit", "readings.csv", *words)
 
 
 def test_a_slip_is_noted():
@@ -133,4 +117,17 @@ def test_a_slip_is_noted():
     slipped.loc[7, "high"] = 1e6
     slipped.to_csv("slipped.csv", index=False)
     words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "slipped"]
-    assert "Note: 'high' of series 's00' is once 1e+06" in run("fit", "slipped.csv", *words)
+    assert "Note: 'high' of series 's00' is once 1e+06" in done("fit", "slipped.csv", *words)
+
+
+def test_a_model_that_is_there_is_replaced_and_that_is_said(tmp_path):
+    words = ["fit", "numbers.parquet", "--id", "station", "--time", "date", "--model", "mean", "--minutes", "0"]
+    assert "Kept in" in done(*words, "--out", tmp_path / "m")
+    again = done(*words, "--out", tmp_path / "m")
+    assert "Kept in place of the older model in" in again and "No better than" in again
+
+
+def test_a_picture_is_called_like_its_series(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    said = done("plot", place / "model", place / "readings.csv")
+    assert said == "Picture: s00.png\n" and (tmp_path / "s00.png").exists()

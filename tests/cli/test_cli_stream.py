@@ -116,8 +116,8 @@ def test_dates(tmp_path) -> None:
 
 def test_wrong_options_are_one_sentence(folder, tmp_path) -> None:
     for options, said in (
-        (["--ahead", "6h"], "`ahead` must be a number"),
-        (["--level", "0.9"], "`level` must be per cent"),
+        (["--ahead", "6h"], "--ahead must be a number"),
+        (["--level", "0.9"], "--level must be per cent"),
     ):
         result = CliRunner().invoke(app, ["stream", str(folder), *options], input=json.dumps(READING))
         assert result.exit_code == 2 and said in result.stderr and "Traceback" not in result.output

@@ -1,15 +1,14 @@
 """Small files in the real raw formats, and the real ones where they are at hand."""
 
-import gzip
 import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_formats import OUTCOMES, RECORDS, dly_text, tar_of
 
 from cru.data.datasets import physionet
 from cru.data.series import SeriesSet, make_series
+from tests.data.raw_formats import OUTCOMES, RECORDS, tar_of
 
 
 @pytest.fixture
@@ -35,16 +34,6 @@ def physionet_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "Outcomes-b.txt").write_text(OUTCOMES.splitlines()[0] + "\n132543,5,5,5,5,1\n")
     sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in physionet.FILES}
     monkeypatch.setattr(physionet, "FILES", sums)
-    return folder.parent
-
-
-@pytest.fixture
-def ushcn_dir(tmp_path: Path) -> Path:
-    """Five stations in one gzip of lines: all report 1990 to 1994, but the last one stops in 1992."""
-    folder = tmp_path / "raw" / "ushcn"
-    folder.mkdir(parents=True)
-    stations = [dly_text(f"USC0000000{k}", range(1990, 1995 if k < 5 else 1993), seed=k) for k in range(1, 6)]
-    (folder / "some.dly.gz").write_bytes(gzip.compress("".join(stations).encode()))
     return folder.parent
 
 

@@ -13,6 +13,8 @@ from cru.training import report
 from tests.evaluation.browser import Browser
 from tests.evaluation.handmade import weather
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("PRCP", "SNOW", "SNWD", "TMAX", "TMIN")
 EVIL = '"><img src=x onerror="document.title=1"></script><script>document.title = "taken"</script><!-- \' &amp;'
 

@@ -8,7 +8,7 @@ import pytest
 
 from cru import Forecaster
 
-STREAMING = ["cru", "f-cru", "rkn-dt", "gru-dt", "ode-rnn"]  # all of them: see the battery of the models
+STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"]  # see the battery of the models
 NUMBERS = ["mean", "std", "lo-90", "hi-90"]
 
 
@@ -25,7 +25,7 @@ def readings(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFrame:
 
 
 def fitted(model: str = "cru", seed: int = 0) -> Forecaster:
-    options = {"hidden_size": 6}
+    options = {"layers": 1, "pairs": 4, "width": 8} if model == "paired" else {"hidden_size": 6}
     forecaster = Forecaster(model, options=options, epochs=1, seed=seed, progress=False)
     return forecaster.fit(readings(), id="name", time="day")
 

@@ -10,6 +10,8 @@ import pytest
 
 from cru import native
 
+pytestmark = pytest.mark.slow
+
 COMPILE = """
 import sys, torch, cru
 layer = getattr(cru, sys.argv[1])(3, 8)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
 import cru
+from cru import native
 from cru.functional import Belief
 from cru.layers import KalmanLayer
 from cru.layers.checks import check_time_scale
@@ -178,6 +179,7 @@ def test_float32_is_close_to_float64(name: str) -> None:
     assert difference(low.double(), high) < 1e-4
 
 
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
 def test_the_compiled_filter_and_the_one_in_pytorch_agree(name: str, monkeypatch) -> None:
     layer, (x, times) = build(name, dtype=torch.float64), series(dtype=torch.float64)
     fast, state = layer(x, times)
@@ -185,6 +187,7 @@ def test_the_compiled_filter_and_the_one_in_pytorch_agree(name: str, monkeypatch
     monkeypatch.setattr("cru.native.available", lambda *_: False)
     monkeypatch.setattr("cru.native.paired_available", lambda *_: False)
     slow, end = layer(x, times)
+    assert ["cru_" in type(output.grad_fn).__name__ for output in (fast, slow)] == [True, False]
     assert difference(fast, slow) < 1e-11
     found = gradients(layer, slow, end)
     assert all(difference(a, b) < 1e-8 for a, b in zip(found, expected, strict=True))

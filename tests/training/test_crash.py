@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from cru.evaluation import ledger
@@ -12,6 +13,8 @@ from cru.training import run
 from cru.training.checkpoint import read_checkpoint
 from tests.training.crash import SETTINGS
 from tests.training.tiny import tiny_splits, without_times
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

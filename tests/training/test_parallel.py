@@ -13,20 +13,15 @@ import pytest
 
 from cru.training import run
 from cru.training.checkpoint import read_checkpoint
+from tests.cli.helpers import SMALL_PENDULUM
 from tests.training.parallel import settings
 from tests.training.tiny import tiny_splits
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-
-
-def free_port() -> str:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
 
 
 def curve(folder):
@@ -35,7 +30,7 @@ def curve(folder):
 
 @pytest.mark.parametrize("model", ["cru", "gru-dt"])
 def test_two_processes_follow_the_curve_of_one(model, tmp_path):
-    words = [*TORCHRUN, free_port(), "-m", "tests.training.parallel", str(tmp_path / "two"), model]
+    words = [*TORCHRUN, "-m", "tests.training.parallel", str(tmp_path / "two"), model]
     done = subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     run(settings(model), tmp_path / "one", splits=tiny_splits(23))
@@ -50,18 +45,10 @@ def test_two_processes_follow_the_curve_of_one(model, tmp_path):
     assert [result["processes"] for result in results] == [1, 2]
 
 
-PENDULUM = """
-from cru.data.datasets import pendulum
-pendulum.SIZES = (12, 4, 4)
-from cru.cli import app
-app(prog_name="cru")
-"""
-
-
 def test_a_killed_worker_ends_the_run_with_a_sentence_and_a_usable_checkpoint(tmp_path):
-    (tmp_path / "small.py").write_text(PENDULUM)
+    (tmp_path / "small.py").write_text(SMALL_PENDULUM)
     run_words = ["run", "pendulum-regression", "--model", "gru-dt", "--out", "r", "--set", "training.batch_size=4"]
-    words = [*TORCHRUN, free_port(), "small.py", *run_words]
+    words = [*TORCHRUN, "small.py", *run_words]
     environment = ENVIRONMENT | {"CRU_CACHE_DIR": str(tmp_path / "cache")}
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=output, stderr=output)

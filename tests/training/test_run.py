@@ -158,7 +158,7 @@ def test_a_finished_run_is_not_run_again_and_enters_the_ledger_once(splits, tmp_
 
 def test_a_folder_with_another_run_is_refused(splits, tmp_path):
     run(tiny_settings(), tmp_path / "r", splits=splits)
-    with pytest.raises(ValueError, match="already holds a run: go on with it"):
+    with pytest.raises(ValueError, match="already holds a run: `resume` it"):
         run(tiny_settings(), tmp_path / "r", splits=splits)
     with pytest.raises(ValueError, match=r"they differ in training\.epochs"):
         run(tiny_settings(epochs=9), tmp_path / "r", splits=splits, resume=True)

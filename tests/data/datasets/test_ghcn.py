@@ -3,9 +3,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_formats import dly_line, tar_of
 
 from cru.data.datasets import ghcn
+from tests.data.raw_formats import dly_line, tar_of
 
 YEARS = range(1990, 1992)
 

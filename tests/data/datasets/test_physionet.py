@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from raw_formats import RECORDS, tar_of
 
 from cru.data import extrapolation
 from cru.data.datasets import physionet
+from tests.data.raw_formats import RECORDS, tar_of
 
 
 def test_slots_averages_and_known_dirt(physionet_dir):

@@ -2,10 +2,10 @@ import gzip
 
 import numpy as np
 import pytest
-from raw_formats import dly_line, dly_text, tar_of
 
 from cru.data import extrapolation
 from cru.data.datasets import ushcn
+from tests.data.raw_formats import dly_line, dly_text, tar_of
 
 
 def test_stations_that_stop_early_are_left_out(ushcn_dir):
