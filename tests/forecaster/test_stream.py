@@ -8,7 +8,7 @@ import pytest
 
 from cru import Forecaster
 
-STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"]  # see the battery of the models
+STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"]  # all that do
 NUMBERS = ["mean", "std", "lo-90", "hi-90"]
 
 

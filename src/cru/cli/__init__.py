@@ -1,5 +1,7 @@
 """The ``cru`` command. Each verb is a file of this folder; nothing heavy is imported before a verb runs."""
 
+from typing import Annotated
+
 import typer
 
 from cru.cli import data
@@ -24,7 +26,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Continuous Recurrent Units: Kalman filtering for irregular time series.",
 )
 app.command()(fit)
 app.command()(forecast)
@@ -42,6 +43,19 @@ app.command()(models)
 app.command()(stream)
 
 
+def _say_version(asked: bool) -> bool:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"cru {version('cru')}")
+        raise typer.Exit
+    return asked
+
+
 @app.callback()
-def main() -> None:
-    """Keep the verbs as verbs, however few there are."""
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Continuous Recurrent Units: Kalman filtering for irregular time series."""

@@ -1,5 +1,6 @@
 """The edge of the command line: what went wrong becomes one sentence and an exit code, never a traceback."""
 
+import re
 from typing import Any
 
 import typer
@@ -10,6 +11,7 @@ from cru.errors import RunError
 FAILED = 1  # began well and could not go on
 USER_ERROR = 2
 INTERRUPTED = 130  # what a shell gives a command that Ctrl-C ended
+_OPTIONS = "id|time|values|variable|model|seed|horizon|every|level|ahead|out|series"  # as in Python, as here
 
 
 class Boundary(TyperGroup):
@@ -34,4 +36,4 @@ class Boundary(TyperGroup):
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:  # the operating system's own
         return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
-    return " ".join(str(error).split())
+    return re.sub(f"`({_OPTIONS})`", r"--\1", " ".join(str(error).split()))

@@ -19,13 +19,12 @@ def list_() -> None:
     """Show the datasets and whether they are prepared."""
     from rich.table import Table
 
-    from cru.data.cache import cache_dir
+    from cru.data.cache import cache_dir, prepared
     from cru.data.datasets import DATASETS
 
     table = Table("name", "what it is", "source", "prepared", box=None, pad_edge=False)
     for entry in DATASETS.values():
-        ready = any(cache_dir().glob(f"{entry.name}*.npz"))
-        table.add_row(entry.name, entry.about, entry.source, "yes" if ready else "no")
+        table.add_row(entry.name, entry.about, entry.source, ", ".join(prepared(entry.name)) or "not yet")
     make_console().print(table)
     make_console().print(f"\nPrepared data is kept in {cache_dir()}.", soft_wrap=True)
 

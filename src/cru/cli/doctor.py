@@ -64,7 +64,7 @@ def _native() -> str:
 
 
 def _data() -> Iterator[tuple[str, str]]:
-    from cru.data.cache import cache_dir
+    from cru.data.cache import cache_dir, prepared
     from cru.data.datasets import DATASETS
 
     folder = os.environ.get("CRU_DATA_DIR")
@@ -75,11 +75,10 @@ def _data() -> Iterator[tuple[str, str]]:
         yield "raw data", folder if there else f"MISSING: CRU_DATA_DIR names {folder}, which is no folder"
     yield "prepared data", str(cache_dir())
     for name in DATASETS:
-        ready = any(cache_dir().glob(f"{name}*.npz"))
-        yield f"  {name}", "prepared" if ready else f"not yet: cru data prepare {name}"
+        yield f"  {name}", ", ".join(prepared(name)) or f"not yet: cru data prepare {name}"
 
 
 def _tensorboard() -> str:
     from importlib.util import find_spec
 
-    return "installed" if find_spec("tensorboard") else "not installed (an extra): pip install 'cru[tensorboard]'"
+    return "installed" if find_spec("tensorboard") else "not installed, not needed: pip install tensorboard"

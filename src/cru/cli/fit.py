@@ -1,6 +1,5 @@
 """``cru fit``: a forecaster for one's own table."""
 
-import re
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,7 @@ from cru.cli.console import make_console
 def fit(
     table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row for each reading.")],
     time: Annotated[str, typer.Option(help="The column of times: numbers, or dates like 2024-01-31T12:00.")],
-    out: Annotated[Path, typer.Option(help="The folder of the model.")],
+    out: Annotated[Path, typer.Option(help="The folder of the model; a model that is there is replaced.")],
     id_: Annotated[
         str | None, typer.Option("--id", help="The column of series' names; without it, one series.")
     ] = None,
@@ -22,7 +21,9 @@ def fit(
     average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
     model: Annotated[str, typer.Option(help="A model of `cru models`.")] = "cru",
     epochs: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
-    minutes: Annotated[float, typer.Option(help="Stop after so many.", min=0.01)] = 4.0,
+    minutes: Annotated[
+        float, typer.Option(help="Stop after so many; 0 for no limit: then the seed decides all.", min=0.0)
+    ] = 4.0,
     seed: Annotated[int, typer.Option(help="Fixes split, initial weights and what is withheld.", min=0)] = 0,
     history: Annotated[bool, typer.Option(help="Keep the readings in the folder, for `cru forecast`.")] = True,
 ) -> None:
@@ -33,7 +34,8 @@ def fit(
     from cru.forecaster.folder import check_free
 
     check_free(out)  # before the long part
-    forecaster = Forecaster(model, epochs=epochs, minutes=minutes, seed=seed)
+    kept = "Kept" if not out.exists() or not any(out.iterdir()) else "Kept in place of the older model"
+    forecaster = Forecaster(model, epochs=epochs, minutes=minutes or None, seed=seed)
     chosen = [name.strip() for name in values.split(",")] if values else None
     columns = {"id": id_, "time": time, "values": chosen, "variable": variable}
     console = make_console()
@@ -46,8 +48,7 @@ def fit(
             "nothing is kept. For a training that ends earlier give --minutes or --epochs."
         ) from None
     except ValueError as error:
-        sentence = str(error).replace(AVERAGE, "Give --average to average them.")
-        raise ValueError(re.sub(r"`(id|time|values|variable|model)`", r"--\1", sentence)) from None
+        raise ValueError(str(error).replace(AVERAGE, "Give --average to average them.")) from None
     forecaster.save(out, history=history)
     scores, series, names = forecaster.scores_, forecaster._series(None), forecaster.names_
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
@@ -56,8 +57,9 @@ def fit(
     said += f" on {scores['count']:,} withheld values"
     if "coverage90" in scores:
         said += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
-    console.print(f"{said}. Kept in {out}.", soft_wrap=True)
-    if scores["r2"] <= scores["r2_last_value"]:
-        console.print("No better than to repeat the last value seen: train longer, or give it more.", soft_wrap=True)
+    console.print(f"{said}. {kept} in {out}.", soft_wrap=True)
+    if scores["r2"] <= max(0.0, scores["r2_last_value"]):
+        rule = "to say the mean" if scores["r2_last_value"] < 0 else "to repeat the last value seen"
+        console.print(f"No better than {rule}: train longer, or give it more.", soft_wrap=True)
     if not forecaster.calibration_.measured:
         console.print(UNMEASURED, soft_wrap=True)

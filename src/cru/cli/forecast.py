@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[Path, typer.Argument(help="A folder that `cru fit` wrote.")]
 Out = Annotated[Path, typer.Option(help="The .csv or .parquet file for the answers.")]
-Level = Annotated[list[float] | None, typer.Option(help="An interval in per cent, as often as wanted: 50 and 90.")]
+Level = Annotated[list[float] | None, typer.Option(help="An interval in per cent; may be repeated [50 and 90].")]
 
 
 def forecast(

@@ -12,7 +12,7 @@ from cru.cli.forecast import Level, Model, Out
 def impute(
     model: Model,
     out: Out,
-    table: Annotated[Path | None, typer.Argument(help="With the training table's columns; itself without it.")] = None,
+    table: Annotated[Path | None, typer.Argument(help="With the columns of training; without it, that table.")] = None,
     level: Level = None,
 ) -> None:
     """Fill in what is missing and write a long table: id, time, variable, mean, std and intervals."""

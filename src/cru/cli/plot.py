@@ -22,7 +22,6 @@ def plot(
     from cru.forecaster import Forecaster
     from cru.forecaster.plot import draw
 
-    path = out or Path(f"{series or 'series'}.png")
     forecaster = Forecaster.load(model)
-    draw(forecaster, table, path, series=series, horizon=as_length(horizon, forecaster))
+    path = draw(forecaster, table, out, series=series, horizon=as_length(horizon, forecaster))
     make_console().print(f"Picture: {path}", soft_wrap=True)

@@ -26,6 +26,11 @@ def cache_dir(chosen: Path | str | None = None) -> Path:
     return Path(chosen or os.environ.get("CRU_CACHE_DIR") or platformdirs.user_cache_path("cru"))
 
 
+def prepared(dataset: str) -> list[str]:
+    """What is kept of a dataset: "ushcn-folder" is that of a folder of the user's, say."""
+    return sorted(path.stem for path in cache_dir().glob(f"{dataset}*.npz"))
+
+
 def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet, dict[str, Any]]]) -> SeriesSet:
     """The series kept in ``path`` if they are whole and made for ``key``, else those that ``build`` makes.
 

@@ -99,7 +99,7 @@ def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progre
         reason = type(error).__name__ if error.response is None else f"the server says {error.response.status_code}"
         raise OSError(
             f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
-            "download it by hand and give its folder with --data-dir."
+            "download it by hand and give its folder as `data_dir` (--data-dir)."
         ) from None
     return Path(done)
 

@@ -42,6 +42,8 @@ def read(path: Path) -> list[dict[str, Any]]:
             continue
         if isinstance(entry, dict):
             entries.append(entry)
+    if not entries and path.stat().st_size:
+        raise ValueError(f"{path} is not a ledger: no line of it is a run.")
     return entries
 
 

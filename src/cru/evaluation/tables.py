@@ -144,7 +144,7 @@ def _setting(entry: Mapping[str, Any], name: str) -> str:
     found: Any = entry["settings"]
     for key in name.split("."):
         found = found.get(key, "default") if isinstance(found, Mapping) else "default"
-    return f"{name} = {found}"
+    return f"{name.replace('model.options.', 'model.')} = {found}"  # as --set takes it
 
 
 def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch: str) -> Table:

@@ -114,7 +114,10 @@ class Forecaster(Estimator):
             raise ValueError(f"column {empty[0]!r} must hold at least one reading: all of it is missing. Leave it out.")
         options = default_options(name, len(series.names), params["options"] or {})
         own = {key: params[key] for key in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
-        training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
+        try:
+            training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
+        except ValueError as error:
+            raise ValueError(str(error).replace("`training.", "`")) from None
         parts = divide(series, seed)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
@@ -135,7 +138,7 @@ class Forecaster(Estimator):
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
         """Every variable at the times ``at``, given the readings of ``table``: between, before or after them.
 
-        None stands for the training table, here and in `impute`.
+        None stands for the training table.
         ``at`` is a list of times for all series, a dictionary {id: times}, or a frame with the columns of id and time.
         A series that was not in training is filtered from the prior; one without any readings gets the prior itself.
         """
@@ -155,8 +158,8 @@ class Forecaster(Estimator):
         times = asking.ahead(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
         return self._answer(ask(series, times), levels, polars=self._polars(table))
 
-    def impute(self, table: Any, level: Any = (90,)) -> Any:
-        """Every missing value of a table, one row each.
+    def impute(self, table: Any = None, level: Any = (90,)) -> Any:
+        """Every missing value of a table, or of the training table, one row each.
 
         A filter, as the default `cru` is, goes by earlier readings only; `paired-smoother` by those on both sides.
         """
@@ -236,7 +239,7 @@ class Forecaster(Estimator):
         from cru.training.listener import listener_for
 
         return (
-            listener_for(Console(stderr=True, highlight=False, markup=False), self.model)
+            listener_for(Console(stderr=True, highlight=False, markup=False), self.model, self.minutes)
             if self.progress
             else Listener()
         )

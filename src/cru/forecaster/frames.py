@@ -15,6 +15,7 @@ from cru.data import Scaler, SeriesSet, from_table
 from cru.data.reading import read_table
 from cru.data.series import ReadingError
 from cru.data.tables import AVERAGE, LEAVE_OUT, SEVERAL
+from cru.errors import some
 from cru.forecaster.clock import Clock
 
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
@@ -172,12 +173,12 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
     strange = [name for name in series.names if name not in names]
     if strange:
         raise ValueError(
-            f"the table must have the variables of the training table, {_some(names)}, and no others: "
-            f"{_some(strange)} was not in training. Leave it out, or fit again with it."
+            f"the table must have the variables of the training table, {some([*map(repr, names)])}, and no others: "
+            f"{some([*map(repr, strange)])} was not in training. Leave it out, or fit again with it."
         )
     missing = [name for name in names if name not in series.names]
     if missing and columns.variable is None:
-        raise ValueError(f"the table must have the columns {_some(missing)}, as the training table had.")
+        raise ValueError(f"the table must have the columns {some([*map(repr, missing)])}, as the training table had.")
     if tuple(series.names) == tuple(names):
         return series
     wide = np.zeros((len(series.times), len(names)))
@@ -237,8 +238,3 @@ def median_gap(series: SeriesSet) -> float:
     gaps = np.diff(series.times)
     gaps = gaps[(np.diff(series.series_index) == 0) & (gaps > 0)]
     return float(np.median(gaps)) if len(gaps) else 1.0
-
-
-def _some(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more

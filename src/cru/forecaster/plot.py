@@ -17,14 +17,19 @@ _LONG = 5  # typical gaps make a gap that is shaded
 _PANELS = 8
 
 
-def draw(forecaster: Forecaster, table: Any, path: Path, *, series: str | None = None, horizon: Any = None) -> None:
+def draw(
+    forecaster: Forecaster, table: Any, path: Path | None = None, *, series: str | None = None, horizon: Any = None
+) -> Path:
     """Write a PNG of one series, the first without ``series``; the variables that are measured most, with a forecast.
 
-    The curves go on for ``horizon`` after the last reading, a tenth of the series' span without it.
+    The curves go on for ``horizon`` after the last reading, a tenth of the series' span without it. Returns the path,
+    which is SERIES.png by default.
     """
     forecaster._check_fitted()
-    png_path(path)
+    if path is not None:
+        png_path(path)
     readings, name = _one(forecaster, table, series)
+    path = path or png_path(Path(f"{name or 'series'}.png".replace("/", "-")))
     columns, clock = forecaster.columns_, forecaster.clock_
     seen = forecaster._series(readings)
     first, last = seen.times[0], last_readings(seen)[0]
@@ -38,6 +43,7 @@ def draw(forecaster: Forecaster, table: Any, path: Path, *, series: str | None =
     said = forecaster.predict(readings, at=at, level=[50, 90])
     shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[:_PANELS])
     _figure(forecaster, seen, said, shown, name).savefig(path)
+    return path
 
 
 def _one(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.DataFrame, str]:

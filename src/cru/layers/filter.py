@@ -230,12 +230,18 @@ class KalmanLayer(nn.Module):
         observed: Bool[Tensor, "batch time obs"],
         start: Belief | None,
     ) -> tuple[Belief, Belief]:
-        start = self.initial(len(y)) if start is None else start
-        delta = gaps(times, start.time, self.time_scale, self.dtype)
-        limit = bounds(self.dtype).mean
-        y, y_var = y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
+        start, y, y_var, delta = self._bounded(y, y_var, times, start)
         prior, posterior = self._run(start, y, y_var, observed, delta)
         return prior._replace(time=times), posterior._replace(time=times)
+
+    def _bounded(
+        self, y: Tensor, y_var: Tensor, times: Tensor, start: Belief | None
+    ) -> tuple[Belief, Tensor, Tensor, Tensor]:
+        """Where to start, observations within the bounds of the type, and the gaps."""
+        start = self.initial(len(y)) if start is None else start
+        limit = bounds(self.dtype).mean
+        delta = gaps(times, start.time, self.time_scale, self.dtype)
+        return start, y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE), delta
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""

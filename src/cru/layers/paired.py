@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from cru import native
-from cru.functional import MAX_VARIANCE, MIN_VARIANCE, Belief, gaps, positive
+from cru.functional import Belief, positive
 from cru.functional.paired import Hop, filter_paired, hop, predict_paired
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.layers.checks import as_queries, as_times, require
@@ -82,9 +82,9 @@ class PairedCRU(KalmanLayer):
         ``shift`` moves γ (before its positive map) and ω (in turns per span) of the hop that leads to each time. It may
         depend on earlier inputs, never on a posterior of this layer: so the recursion stays linear.
         """
-        start = self.initial(len(y)) if state is None else state
-        hops = self._hops(gaps(times, start.time, self.time_scale, self.dtype), shift)
-        prior, posterior = self._through(start, y, y_var.clamp(MIN_VARIANCE, MAX_VARIANCE), observed, hops)
+        start, y, y_var, delta = self._bounded(y, y_var, times, state)
+        hops = self._hops(delta, shift)
+        prior, posterior = self._through(start, y, y_var, observed, hops)
         if smooth:
             backwards = native.smooth_paired if native.paired_available(y) else smooth_paired
             posterior = backwards(prior, posterior, hops)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from cru.data import Batch
-from cru.errors import RunError
+from cru.errors import RunError, some
 from cru.models import Model
 
 
@@ -25,7 +25,7 @@ def _series(model: Model, batch: Batch) -> str:
         bad = ~entries.flatten(1).isfinite().all(1)
         values = batch.values.flatten(1).isfinite().all(1) & batch.targets.flatten(1).isfinite().all(1)
     chosen = [name for name, wrong, fine in zip(batch.ids, bad, values, strict=True) if wrong or not fine]
-    where = f"series {_some(chosen)}" if chosen else f"series {_some(list(batch.ids))} (all of the batch)"
+    where = f"series {some(chosen, 5)}" if chosen else f"series {some(list(batch.ids), 5)} (all of the batch)"
     return where + ("" if bool(values.all()) else ", whose own values are not finite")
 
 
@@ -33,10 +33,5 @@ def _parameter(model: nn.Module) -> str:
     values = [name for name, p in model.named_parameters() if not bool(p.isfinite().all())]
     grads = [name for name, p in model.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
     if values:
-        return f"the parameter {_some(values)} is not finite"
-    return f"the gradient of {_some(grads)} is not finite" if grads else "all parameters and gradients are finite"
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+        return f"the parameter {some(values, 5)} is not finite"
+    return f"the gradient of {some(grads, 5)} is not finite" if grads else "all parameters and gradients are finite"

@@ -55,8 +55,8 @@ class Several(Listener):
 class Lines(Listener):
     """One plain line an epoch, for pipes and log files."""
 
-    def __init__(self, console: "Console") -> None:
-        self.console = console
+    def __init__(self, console: "Console", minutes: float | None = None) -> None:
+        self.console, self.minutes = console, minutes
 
     def begin(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
         """Remember how much there is to do."""
@@ -65,8 +65,9 @@ class Lines(Listener):
     def epoch(self, record: dict[str, Any], *, better: bool) -> None:
         """Loss, validation score, time taken and time left."""
         done = record["epoch"]
-        spent = (time.monotonic() - self.started) / (done - self.before)
-        left = clock(spent * (self.epochs - done))
+        spent = time.monotonic() - self.started
+        left = spent / (done - self.before) * (self.epochs - done)
+        left = clock(left if self.minutes is None else min(left, max(60 * self.minutes - spent, 0)))
         mark = "  best" if better else ""
         self.console.print(
             f"epoch {done}/{self.epochs}  loss {record['loss']:.4g}  {validation(record)}  {record['seconds']:.1f} s  "
@@ -78,8 +79,8 @@ class Lines(Listener):
 class Bar(Listener):
     """A live bar on a terminal: epoch and batch, loss, validation score, time left."""
 
-    def __init__(self, console: "Console", title: str) -> None:
-        self.console, self.title = console, title
+    def __init__(self, console: "Console", title: str, minutes: float | None = None) -> None:
+        self.console, self.title, self.minutes = console, title, minutes
         self.bar: Progress | None = None
         self.task: TaskID
 
@@ -90,7 +91,9 @@ class Bar(Listener):
         self.epochs, self.batches, self.done = epochs, batches, len(history)
         self.score = validation(history[-1], ("mse",)) if history else ""
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=14), TextColumn("{task.fields[state]}"))
-        left = (TextColumn("left"), TimeRemainingColumn())
+        left = [TextColumn("left"), TimeRemainingColumn()]
+        if self.minutes is not None:
+            left.append(TextColumn(f"at most {clock(60 * self.minutes)} in all"))
         self.bar = Progress(*columns, *left, console=self.console, speed_estimate_period=600)
         total, done = epochs * batches, self.done * batches
         self.task = self.bar.add_task(self.title, total=total, completed=done, state="starting")
@@ -118,13 +121,13 @@ class Bar(Listener):
 
 
 class TensorBoard(Listener):
-    """Curves for TensorBoard, which is an extra: pip install 'cru[tensorboard]'."""
+    """Curves for TensorBoard, which is not among the dependencies."""
 
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise ValueError("TensorBoard is not installed: pip install 'cru[tensorboard]'.") from None
+            raise ValueError("TensorBoard is not installed: pip install tensorboard.") from None
         self.writer = SummaryWriter(str(folder))
 
     def epoch(self, record: dict[str, Any], *, better: bool) -> None:
@@ -141,9 +144,9 @@ class TensorBoard(Listener):
         self.writer.close()
 
 
-def listener_for(console: "Console", title: str) -> Listener:
-    """A live bar on a terminal, else plain lines."""
-    return Bar(console, title) if console.is_terminal else Lines(console)
+def listener_for(console: "Console", title: str, minutes: float | None = None) -> Listener:
+    """A live bar on a terminal, else plain lines; ``minutes`` is the limit of the training."""
+    return Bar(console, title, minutes) if console.is_terminal else Lines(console, minutes)
 
 
 def validation(record: dict[str, Any], metrics: tuple[str, ...] = ("mse", "nll")) -> str:

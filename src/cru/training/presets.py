@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cru.errors import did_you_mean
-from cru.training.settings import RunSettings, build
+from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build
 
 _SECTIONS = ("data", "model", "training")
 
@@ -103,7 +103,10 @@ def parse_change(change: str) -> tuple[list[str], Any]:
 def _apply(chosen: dict[str, Any], change: str) -> None:
     keys, value = parse_change(change)
     if keys[0] not in _SECTIONS:
-        raise ValueError(f"there is no setting `{'.'.join(keys)}`; {did_you_mean(keys[0], _SECTIONS)}")
+        kinds = {"data": DataSettings, "training": TrainingSettings}
+        inside = [f"{name}.{keys[0]}" for name, kind in kinds.items() if keys[0] in kind.__annotations__]
+        hint = f"did you mean {inside[0]!r}?" if inside else did_you_mean(keys[0], _SECTIONS)
+        raise ValueError(f"there is no setting {'.'.join(keys)!r}; {hint}")
     if len(keys) == 1:
         raise ValueError(f"`{keys[0]}` is a section: write {keys[0]}.NAME=VALUE.")
     table = chosen

@@ -25,6 +25,8 @@ from cru.training.loop import Loop
 from cru.training.presets import settings_for
 from cru.training.settings import RunSettings, differences
 
+_BEFORE_AN_EPOCH = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}
+
 
 def run(
     settings: RunSettings,
@@ -80,9 +82,12 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
     """The checkpoint to go on from, None to begin. A folder with another run in it is refused."""
     last, result = out / "last.safetensors", out / "result.json"
     if not (last.exists() or result.exists()):
+        other = [path.name for path in out.glob("[!.]*") if path.name not in _BEFORE_AN_EPOCH]
+        if other:
+            raise ValueError(f"{out} must be a new or empty folder, or hold a run, but has {sorted(other)[0]}.")
         return None
     if not resume:
-        raise ValueError(f"{out} already holds a run: go on with it (--resume) or choose another folder (--out).")
+        raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
     found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else read_checkpoint(last)[1]
     try:
         changed = differences(settings, RunSettings.from_dict(found["settings"]))
