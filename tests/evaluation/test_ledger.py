@@ -2,6 +2,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from cru.evaluation import ledger
 
 
@@ -15,13 +17,15 @@ def test_lines_come_back_in_order(tmp_path):
     assert len(ledger.read(path)) == 3
 
 
-def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path):
+@pytest.mark.parametrize("before", [[], ["a"]])
+def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path, before):
     path = tmp_path / "ledger.jsonl"
-    ledger.append(path, {"run": "a"})
+    for run in before:
+        ledger.append(path, {"run": run})
     with path.open("a") as file:
         file.write('{"run": "b", "sco')
     assert ledger.append(path, {"run": "c"})
-    assert [entry["run"] for entry in ledger.read(path)] == ["a", "c"]
+    assert [entry["run"] for entry in ledger.read(path)] == [*before, "c"]
 
 
 def test_several_writers_at_once_lose_nothing(tmp_path):

@@ -34,16 +34,16 @@ def read(path: Path) -> list[dict[str, Any]]:
     """All entries, oldest first. A line that was cut off while it was written is left out."""
     if not path.is_file():
         return []
-    entries = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    entries, text = [], path.read_text(encoding="utf-8")
+    if text.strip() and not text.lstrip().startswith("{"):
+        raise ValueError(f"{path} is not a ledger: its first line is not a run.")
+    for line in text.splitlines():
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
         if isinstance(entry, dict):
             entries.append(entry)
-    if not entries and path.stat().st_size:
-        raise ValueError(f"{path} is not a ledger: no line of it is a run.")
     return entries
 
 
