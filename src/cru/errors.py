@@ -16,7 +16,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."
+    return f"did you mean {close[0]!r}?" if close else f"there are {some(known, 30)}."
 
 
 def some(names: Sequence[object], most: int = 10) -> str:

@@ -182,7 +182,7 @@ def test_a_series_that_has_ended_can_be_forgotten(forecaster) -> None:
         assert stream.predict(name, 25.0) == others.predict(name, 25.0)
     stream.update("a1", 0.0, {"warm": 20.0})  # it begins anew
     stream.forget("a1")
-    with pytest.raises(ValueError, match="`id` must be a series of this stream, got 'a1'; did you mean 'a"):
+    with pytest.raises(ValueError, match="`id` must be a series of this stream, got 'a1'; there are a0"):
         stream.forget("a1")
 
 
