@@ -193,7 +193,7 @@ def test_other_arguments(table, repeater):
     refused(lambda: repeater.sample(2), "`at` or `horizon`")
     refused(lambda: Forecaster("crue", progress=False).fit(table, id="station", time="date"), "did you mean 'cru'?")
     refused(lambda: fit(table, time="when"), "'when'")
-    refused(lambda: Forecaster("cru").set_params(epochs=0).fit(table, id="station", time="date"), "epochs` must be")
+    refused(lambda: Forecaster("cru").set_params(epochs=0).fit(table, id="station", time="date"), "`epochs` must be")
     refused(
         lambda: Forecaster("cru").set_params(minutes="x").fit(table, id="station", time="date"), "`minutes` must be"
     )

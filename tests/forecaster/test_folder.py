@@ -11,6 +11,7 @@ import pytest
 
 from cru import Forecaster
 from cru.forecaster.folder import fingerprint
+from cru.training import load_model
 
 
 @pytest.fixture
@@ -136,3 +137,15 @@ def test_a_save_that_fails_leaves_the_older_model(trained, repeater, tmp_path, m
     repeater.save(tmp_path / "model", history=False)
     loaded = Forecaster.load(tmp_path / "model")
     assert loaded.name_ == "last-value" and loaded.history_ is None
+
+
+def test_a_subclass_is_loaded_as_itself(folder):
+    class Mine(Forecaster):
+        pass
+
+    assert type(Mine.load(folder)) is Mine
+
+
+def test_the_weights_are_no_run(folder):
+    with pytest.raises(ValueError, match="is not a checkpoint of a run"):
+        load_model(folder / "model.safetensors")

@@ -351,6 +351,14 @@ def test_a_whole_time_and_a_fraction_of_a_gap(name: str) -> None:
         assert torch.equal(*after)
 
 
+def test_a_repeated_time_moves_nothing(name: str) -> None:
+    """As in one-step-ahead, where a question and its reading share a time."""
+    layer, (x, times) = build(name), series()
+    asked = torch.stack([torch.full_like(x, torch.nan), x], 2).flatten(1, 2)
+    output, _ = layer(asked, times.repeat_interleave(2, 1))
+    assert torch.equal(output[:, 1::2], layer(x, times)[0])
+
+
 def test_a_frozen_layer_can_be_copied_and_differentiated_twice(name: str) -> None:
     layer, (x, times) = build(name).eval(), series()
     layer.freeze()

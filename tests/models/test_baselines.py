@@ -171,3 +171,8 @@ def test_any_encoder_and_decoder_will_do(name: str) -> None:
     assert model(batch).mean.shape == batch.targets.shape
     model.loss(batch).backward()
     assert parts["encoder"].weight.grad.any() and parts["decoder"].weight.grad.any()
+
+
+def test_a_decoder_that_would_not_be_used_is_refused() -> None:
+    with pytest.raises(ValueError, match="give it an `encoder`, too, or no `decoder`"):
+        create("gru-ode-b", FEATURES, decoder=nn.Linear(20, 3))
