@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test quick install lint bench clean
 
@@ -9,10 +10,10 @@ demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: t
 	$(BIN)/python examples/demo.py
 
 test: install          ## all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 quick: install         ## the tests without the slow ones and without the real data
-	$(BIN)/python -m pytest -m "not slow and not data"
+	$(PYTEST) -m "not slow and not data"
 
 install: $(INSTALLED)  ## make .venv with the pinned dependencies; does nothing when that is done
 

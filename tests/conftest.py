@@ -21,6 +21,9 @@ settings.register_profile(
 settings.load_profile("cru")
 
 
+os.environ.pop("COLUMNS", None)  # the width of whoever runs the tests, which is not that of a pipe
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
     """What a test draws does not depend on the tests before it."""

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cru.forecaster import calibration
 from cru.forecaster.calibration import APART, ENOUGH, NORMAL, PROBABILITIES, UNREAD, Calibration
 
 
@@ -72,3 +73,18 @@ def test_few_series_tell_no_direction_and_no_leads():
     at = np.array([[1.0], [50.0]])
     np.testing.assert_allclose(few.quantile(0.05, at), -few.quantile(0.95, at), rtol=0.02)
     assert (many.quantile(0.05, at) > 0).all() and len(few.leads) == 4 and len(many.leads) > 4
+
+
+def test_what_the_variables_share_is_found_once_not_for_each_of_them(monkeypatch):
+    found = []
+
+    def counted(errors):
+        found.append(len(errors))
+        return quantiles(errors)
+
+    quantiles = calibration._quantiles
+    monkeypatch.setattr(calibration, "_quantiles", counted)
+    errors = np.random.default_rng(4).normal(0, 3, (10, 500))  # too few of each variable
+    fitted = Calibration.fit(errors, np.ones(errors.shape, bool), np.ones(errors.shape), series=1000)
+    assert found == [5000]
+    assert fitted.quantile(0.975, np.ones((1, 500)))[0] == pytest.approx(np.full(500, 5.88), abs=0.3)

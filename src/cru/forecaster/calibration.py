@@ -121,18 +121,16 @@ def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.n
     """The quantiles of each variable where it is counted, or the others where there are too few errors."""
     found = otherwise.copy()
     for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
-        found[k] = _quantiles(errors[counted[:, k], k], otherwise[k])
+        found[k] = _quantiles(errors[counted[:, k], k])
     return found
 
 
 def _shared(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """The quantiles of all variables together for each of them, or the others where there are too few errors."""
-    return np.stack([_quantiles(errors, row) for row in otherwise])
+    return otherwise if len(errors) < ENOUGH else np.tile(_quantiles(errors), (len(otherwise), 1))
 
 
-def _quantiles(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+def _quantiles(errors: np.ndarray) -> np.ndarray:
     """Weibull's: a further value lies below the p-quantile with probability p, also where there are few."""
-    if len(errors) < ENOUGH:
-        return otherwise
     found: np.ndarray = np.quantile(errors, PROBABILITIES, method="weibull")
     return found

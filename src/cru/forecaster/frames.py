@@ -170,6 +170,8 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
         average = "Average them first, or fit again so that they are averaged."
         sentence = str(error).replace(AVERAGE, average).replace(LEAVE_OUT, "Leave them out").replace(SEVERAL, "")
         raise ValueError(sentence) from None
+    if tuple(series.names) == tuple(names):
+        return series
     strange = [name for name in series.names if name not in names]
     if strange:
         raise ValueError(
@@ -179,8 +181,6 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
     missing = [name for name in names if name not in series.names]
     if missing and columns.variable is None:
         raise ValueError(f"the table must have the columns {some([*map(repr, missing)])}, as the training table had.")
-    if tuple(series.names) == tuple(names):
-        return series
     wide = np.zeros((len(series.times), len(names)))
     mask = np.zeros(wide.shape, bool)
     place = [list(names).index(name) for name in series.names]
