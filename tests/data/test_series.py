@@ -24,6 +24,12 @@ def test_take_keeps_series_whole_and_in_order(ragged):
         ragged.first(0)
 
 
+def test_excerpts_are_parts_of_series_as_often_as_they_are_chosen(ragged):
+    parts = ragged.excerpts([2, 0, 2], np.array([1, 0, 2]), np.array([2, 3, 0]))
+    assert parts.ids == ("c", "a", "c") and parts.lengths.tolist() == [2, 3, 0]
+    assert parts.times.tolist() == [0.5, 3, 0, 1.5, 2]
+
+
 def test_a_mask_of_series_is_refused(ragged):
     for choose in (ragged.take, ragged.batch):
         with pytest.raises(ValueError, match=r"got a mask: take np\.flatnonzero"):

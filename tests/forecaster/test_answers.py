@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -104,3 +106,15 @@ def test_windows_take_every_short_series_as_often_and_long_ones_by_their_length(
     assert counts == {"s0": 32, "s1": 288} and drawn.lengths.max() == 100
     starts = drawn.times[drawn.offsets[:-1]][[name == "s1" for name in drawn.ids]]
     assert len(np.unique(starts)) > 100
+
+
+def test_windows_of_a_long_series_do_not_copy_it_for_each():
+    length = 200_000
+    times, values = np.arange(length) / 10, np.zeros((length, 1))
+    long = cru.data.make_series(times, values, np.array([0, length]), ids=["a"], names=["x"])
+    tracemalloc.start()
+    drawn = windows(long, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(drawn) == 1000 and (drawn.lengths == 100).all()
+    assert peak < 20 * long.times.nbytes  # a thousand copies are a thousand times as much

@@ -94,9 +94,18 @@ class SeriesSet:
     def take(self, indices: Sequence[int] | Int[np.ndarray, " n"]) -> "SeriesSet":
         """The chosen series, in the order given."""
         chosen = _numbers(indices)
-        lengths = self.lengths[chosen]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][chosen] - offsets[:-1], lengths)
+        return self.excerpts(chosen, np.zeros_like(chosen), self.lengths[chosen])
+
+    def excerpts(
+        self,
+        indices: Sequence[int] | Int[np.ndarray, " n"],
+        start: Int[np.ndarray, " n"],
+        length: Int[np.ndarray, " n"],
+    ) -> "SeriesSet":
+        """A part of each chosen series: ``length`` time points from number ``start`` on. One may be chosen often."""
+        chosen = _numbers(indices)
+        offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][chosen] + start - offsets[:-1], length)
         return dataclasses.replace(
             self.take_rows(rows, offsets),
             ids=tuple(self.ids[i] for i in chosen),

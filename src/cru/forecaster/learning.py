@@ -55,7 +55,8 @@ def divide(series: SeriesSet, seed: int) -> Parts:
     order = generator((seed, _SPLIT)).permutation(len(series))
     held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]
     validation = series.take(np.sort(held))
-    return Parts(series.take(np.setdiff1d(order, held)), _part(validation, 0, np.minimum(validation.lengths, LONG)))
+    short = np.minimum(validation.lengths, LONG)
+    return Parts(series.take(np.setdiff1d(order, held)), _part(validation, 0 * short, short))
 
 
 def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
@@ -67,18 +68,15 @@ def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
     weight = np.maximum(1.0, series.lengths / WINDOW)
     count = int(np.clip(np.ceil(weight.sum()), *EPOCH))
     place = (np.arange(count) + rng.random()) / count * weight.sum()
-    chosen = series.take(np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1))
-    room = np.maximum(0, chosen.lengths - WINDOW)
-    return _part(chosen, rng.integers(0, room + 1), np.minimum(chosen.lengths, WINDOW))
+    chosen = np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1)
+    length = np.minimum(series.lengths, WINDOW)[chosen]
+    return series.excerpts(chosen, rng.integers(0, series.lengths[chosen] - length + 1), length)
 
 
-def _part(series: SeriesSet, start: np.ndarray | int, length: np.ndarray) -> SeriesSet:
+def _part(series: SeriesSet, start: np.ndarray, length: np.ndarray) -> SeriesSet:
     """So many time points of each series from ``start`` on; series without any are left out."""
-    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    begins = series.offsets[:-1] + start
-    rows = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], length)
-    part = series.take_rows(rows, offsets)
-    return part.take(np.flatnonzero(length)) if (length == 0).any() else part
+    kept = np.flatnonzero(length)
+    return series.excerpts(kept, start[kept], length[kept])
 
 
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
