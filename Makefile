@@ -27,6 +27,7 @@ bench: install         ## speed, one thread, CPU time: tables on the screen and 
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/stream.py
+	$(BIN)/python benchmarks/tables.py
 
 clean:                 ## back to a fresh clone
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

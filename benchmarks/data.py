@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from memory import gigabytes
+
 ROOT = Path(__file__).parents[1]
 DATA_DIR = os.environ.get("CRU_DATA_DIR")
 SIMULATED = ("pendulum-interpolation", "pendulum-regression")
@@ -58,7 +60,7 @@ def measure(what: str, argument: str) -> None:
     if what == "table":
         path = Path(argument.removesuffix(" as pandas"))
         frame = pd.read_parquet(path) if argument.endswith(" as pandas") else path
-        before = 0.0 if frame is path else _memory("VmRSS")  # a frame in memory is the user's
+        before = 0.0 if frame is path else gigabytes("VmRSS")  # a frame in memory is the user's
         long = {"variable": "what", "values": "value", "duplicates": "mean"} if path.stem.startswith("long") else {}
         keys = {"id": "patient", "time": "minute"} if long else {"id": "station", "time": "hour", "unit": "h"}
         start, busy = time.perf_counter(), time.process_time()
@@ -72,14 +74,8 @@ def measure(what: str, argument: str) -> None:
         splits = cru.data.load(argument, data_dir=folder)
         seconds, busy = time.perf_counter() - start, time.process_time() - busy
         note = f"{sum(len(part) for part in splits):,} series, {sum(len(part.times) for part in splits):,} times"
-    figures = {"seconds": seconds, "cpu": busy, "gigabytes": _memory("VmHWM") - before, "load": os.getloadavg()[0]}
+    figures = {"seconds": seconds, "cpu": busy, "gigabytes": gigabytes("VmHWM") - before, "load": os.getloadavg()[0]}
     print(json.dumps({name: round(figure, 2) for name, figure in figures.items()} | {"note": note}))
-
-
-def _memory(which: str) -> float:
-    """Gigabytes this process holds (VmRSS) or has held at once (VmHWM). getrusage would count its parent's too."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{which}:")[1].split()[0]) / 1e6
 
 
 def main() -> None:
