@@ -1,6 +1,7 @@
 """What goes wrong with tables: each one clear sentence, or the right answer."""
 
 import datetime
+import inspect
 
 import numpy as np
 import pandas as pd
@@ -189,7 +190,9 @@ def test_levels(repeater, level):
 
 
 def test_other_arguments(table, repeater):
-    refused(lambda: repeater.sample(0, horizon="2D"), "`n` must be a whole number of at least 1")
+    refused(lambda: repeater.sample(0, horizon="2D"), "`n`, which comes first, must be a whole number of at least 1")
+    sample = inspect.unwrap(Forecaster.sample)  # as it is outside the tests, without checks of types
+    refused(lambda: sample(repeater, table, horizon="2D"), "`n`, which comes first,", "got DataFrame.")
     refused(lambda: repeater.sample(2), "`at` or `horizon`")
     refused(lambda: Forecaster("crue", progress=False).fit(table, id="station", time="date"), "did you mean 'cru'?")
     refused(lambda: fit(table, time="when"), "'when'")

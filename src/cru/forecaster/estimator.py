@@ -179,7 +179,8 @@ class Forecaster(Estimator):
 
         self._check_fitted()
         if not isinstance(n, int | np.integer) or n < 1:
-            raise ValueError(f"`n` must be a whole number of at least 1, got {n!r}.")
+            given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # a table, most likely
+            raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
         if (at is None) == (horizon is None):
             raise ValueError("`at` or `horizon` must be given, and not both.")
         series = self._series(table)
