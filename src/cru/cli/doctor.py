@@ -44,9 +44,9 @@ def _device() -> str:
 
 def _inductor() -> str:
     """The compiler that torch.compile needs on a CPU."""
-    from cru.native.build import found_compiler
+    from cru.native.build import compiler
 
-    command = found_compiler()
+    command = compiler()
     missing = "MISSING: no C++ compiler (c++, g++ or clang++) on the path"
     return f"C++ compiler {' '.join(command)}" if command else missing
 

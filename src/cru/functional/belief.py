@@ -22,8 +22,8 @@ class Belief(NamedTuple):
     time: Tensor | None = None
 
     def at(self, step: int) -> "Belief":
-        """The belief at one step of a belief over (batch, time)."""
-        return Belief(*(None if field is None else field[:, step] for field in self))  # type: ignore[arg-type]
+        """The belief at one step of a belief over (batch, time): a copy, which keeps no whole series alive."""
+        return Belief(*(None if field is None else field[:, step].clone() for field in self))  # type: ignore[arg-type]
 
     def detach(self) -> "Belief":
         """The same numbers, cut from the graph: for truncated back-propagation and for streams."""
@@ -93,11 +93,17 @@ class _Held(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
         value, low, high = inputs
-        ctx.save_for_backward((value >= low) & (value <= high))
+        inside = (value >= low) & (value <= high)
+        ctx.save_for_backward(inside)
+        ctx.save_for_forward(inside)
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         return _quiet(grad, *ctx.saved_tensors), None, None
+
+    @staticmethod
+    def jvp(ctx, tangent, low, high):  # type: ignore[no-untyped-def]
+        return _quiet(tangent, *ctx.saved_tensors)
 
 
 class _Hold(torch.autograd.Function):
@@ -114,11 +120,15 @@ class _Hold(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(*(before == after for before, after in zip(inputs, output, strict=True)))
+        free = [before == after for before, after in zip(inputs, output, strict=True)]
+        ctx.save_for_backward(*free)
+        ctx.save_for_forward(*free)
 
     @staticmethod
     def backward(ctx, *grads):  # type: ignore[no-untyped-def]
         return tuple(_quiet(grad, free) for grad, free in zip(grads, ctx.saved_tensors, strict=True))
+
+    jvp = backward  # a clamp is its own transpose
 
 
 def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:

@@ -27,13 +27,19 @@ class BandedBasis(nn.Module):
         self.state_size = 2 * obs_size
         index = torch.arange(obs_size, device="cpu")
         rows, columns = ((index[:, None] - index[None, :]).abs() <= bandwidth).nonzero(as_tuple=True)
-        start = torch.zeros(num_basis, 4, len(rows), device=device, dtype=dtype)
-        start[:, 1, rows == columns] = upper_right
-        start[:, 2, rows == columns] = lower_left
-        self.values = nn.Parameter(start)
+        self.values = nn.Parameter(torch.empty(num_basis, 4, len(rows), device=device, dtype=dtype))
+        self._diagonal, self._couplings = rows == columns, {1: upper_right, 2: lower_left}
+        self.reset_parameters()
         blocks = [(0, 0), (0, obs_size), (obs_size, 0), (obs_size, obs_size)]
         flat = torch.cat([(rows + r) * self.state_size + columns + c for r, c in blocks])
         self._positions = flat  # not a buffer: it follows from the sizes, also where parameters are made empty
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """To where they start."""
+        self.values.zero_()
+        for block, coupling in self._couplings.items():
+            self.values[:, block, self._diagonal] = coupling
 
     def forward(self) -> Float[Tensor, "basis state state"]:
         """The dense matrices."""

@@ -54,6 +54,11 @@ def check_dtype(dtype: torch.dtype) -> None:
     )
 
 
+def check_device(name: str, value: Tensor, device: torch.device) -> None:
+    """Where the others are."""
+    require(value.device == device, f"`{name}` must be on {device}, as the rest is, got {value.device}.")
+
+
 def check_time_scale(time_scale: Any) -> None:
     """A positive number."""
     require(
@@ -62,9 +67,11 @@ def check_time_scale(time_scale: Any) -> None:
     )
 
 
-def as_times(times: Tensor, batch: int, steps: int, start: Tensor | None) -> Tensor:
+def as_times(times: Tensor, observed: Bool[Tensor, "batch time obs"], start: Tensor | None) -> Tensor:
     """``times`` as (batch, time), in a type that holds both them and the time of the state that they continue."""
+    batch, steps, _ = observed.shape
     require(isinstance(times, Tensor), f"`times` must be a tensor, got {type(times).__name__}.")
+    check_device("times", times, observed.device)
     require(
         times.dtype != torch.bool and not times.is_complex(),
         f"`times` must be of a float or integer type, got {times.dtype}.",
@@ -99,14 +106,14 @@ def as_queries(at: Tensor, times: Tensor) -> Tensor:
     at = _alike(at, times).expand(batch, -1)
     times = _alike(times, at)
     wrong = ~torch.isfinite(at) | (at < times[:, :1])
-    if bool(wrong.any()):
+    if not torch.compiler.is_compiling() and bool(wrong.any()):
         found = at[wrong][0].item()
         raise ValueError(f"`at` must be finite and must not lie before the first time of its series, got {found}.")
     return at
 
 
-def as_state(state: Belief, batch: int | None, hidden_size: int, dtype: torch.dtype) -> Belief:
-    """A belief of the right shape, in the layer's type."""
+def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -> Belief:
+    """A belief of the right shape, in the type of ``like`` and where it is."""
     require(
         isinstance(state, Belief),
         f"`state` must be a belief as a layer returns it, got {type(state).__name__}.",
@@ -118,15 +125,22 @@ def as_state(state: Belief, batch: int | None, hidden_size: int, dtype: torch.dt
             tuple(field.shape) == (batch, size),
             f"`state.{name}` must have the shape ({batch}, {size}), got {tuple(field.shape)}.{hint}",
         )
+        check_device(f"state.{name}", field, like.device)
         require(
             torch.compiler.is_compiling() or bool(torch.isfinite(field).all()),
             f"`state.{name}` must be finite. Start anew, or continue from an earlier state.",
         )
+    # NaN where a variance is negative; a cast may have rounded
+    possible = state.side.abs() <= 1.001 * state.upper.sqrt() * state.lower.sqrt()
+    require(
+        torch.compiler.is_compiling() or bool(possible.all()),
+        "`state` must have a covariance: `upper` and `lower` not negative, side² ≤ upper · lower.",
+    )
     require(
         state.time is None or tuple(state.time.shape) == (batch,),
         f"`state.time` must have the shape ({batch},), got {tuple(getattr(state.time, 'shape', ()))}.",
     )
-    return Belief(*(field.to(dtype) for field in state[:4]))._replace(time=state.time)
+    return Belief(*(field.to(like.dtype) for field in state[:4]))._replace(time=state.time)
 
 
 def as_moments(name: str, value: Tensor | float | int, batch: int, device: torch.device) -> Tensor:
@@ -144,7 +158,8 @@ def check_series(name: str, value: Tensor, size: int) -> None:
     require(isinstance(value, Tensor), f"`{name}` must be a tensor, got {type(value).__name__}.")
     require(
         value.ndim == 3 and value.shape[-1] == size,
-        f"`{name}` must have the shape (batch, time, {size}), got {tuple(value.shape)}.",
+        f"`{name}` must have the shape (batch, time, {size}), got {tuple(value.shape)}."
+        + (f" For one series: {name}[None]." if tuple(value.shape[1:]) == (size,) else ""),
     )
     require(
         value.shape[1] > 0,
@@ -156,6 +171,7 @@ def as_mask(mask: Tensor | None, value: Tensor) -> Bool[Tensor, "batch time size
     """``mask`` as (batch, time, size), True = observed; without one, NaN means missing."""
     if mask is None:
         return ~torch.isnan(value)
+    require(not isinstance(mask, Belief), "`mask` must be a tensor, got a belief: give it by name, state=...")
     require(
         isinstance(mask, Tensor) and mask.dtype == torch.bool,
         "`mask` must be a tensor of dtype torch.bool (True = observed), "
@@ -165,6 +181,7 @@ def as_mask(mask: Tensor | None, value: Tensor) -> Bool[Tensor, "batch time size
         tuple(mask.shape) in (tuple(value.shape[:2]), tuple(value.shape)),
         f"`mask` must have the shape {tuple(value.shape[:2])} or {tuple(value.shape)}, got {tuple(mask.shape)}.",
     )
+    check_device("mask", mask, value.device)
     return (mask if mask.ndim == 3 else mask[..., None]).expand_as(value)
 
 

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import torch
+
 from cru.functional import ExpmTransition
 from cru.layers.banded import BandedBasis
 from cru.layers.checks import require
@@ -31,10 +33,33 @@ class CRU(LocallyLinearLayer):
             `cru.functional.positive`.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, coupling: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_basis: int = 15,
+        bandwidth: int = 3,
+        coupling: float = 0.0,
+        time_scale: float = 1.0,
+        noise_map: str = "softplus",
+        variance_map: str = "elu+1",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         require(math.isfinite(coupling), f"`coupling` must be finite, got {coupling!r}.")
         self.coupling = coupling
-        super().__init__(input_size, hidden_size, **options)
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_basis=num_basis,
+            bandwidth=bandwidth,
+            time_scale=time_scale,
+            noise_map=noise_map,
+            variance_map=variance_map,
+            device=device,
+            dtype=dtype,
+        )
 
     def _add_bases(self, where: dict[str, Any]) -> None:
         sizes = (self.num_basis, self.obs_size, self.bandwidth)
@@ -43,3 +68,7 @@ class CRU(LocallyLinearLayer):
     def transition(self) -> ExpmTransition:
         """A = Σ_k α_k B_k."""
         return ExpmTransition(self._coefficients(), self.basis(), self.noise)
+
+    def extra_repr(self) -> str:
+        """Sizes, as `torch.nn.GRU` shows them."""
+        return f"{super().extra_repr()}, bandwidth={self.bandwidth}, coupling={self.coupling}"

@@ -29,6 +29,13 @@ class FastCRU(LocallyLinearLayer):
         self.eigenvalues = nn.Parameter(torch.full((self.num_basis, size), INITIAL_EIGENVALUE, **where))
         self.raw_eigenvectors = nn.Parameter(torch.zeros(size, size, **where))  # E = I
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin anew, with the numbers that a new layer would have."""
+        super().reset_parameters()
+        self.eigenvalues.fill_(INITIAL_EIGENVALUE)
+        self.raw_eigenvectors.zero_()
+
     @property
     def eigenvectors(self) -> Float[Tensor, "state state"]:
         """E, computed anew at each access."""

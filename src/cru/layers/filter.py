@@ -64,6 +64,16 @@ class KalmanLayer(nn.Module):
         start = self.initial_map.start(INITIAL_VARIANCE, hidden_size, **where)  # type: ignore[arg-type]
         self.raw_initial_variance = nn.Parameter(start)
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin anew, with the numbers that a new layer would have."""
+        for part in self.children():  # in the order in which they were made
+            part.reset_parameters()  # type: ignore[operator]
+        where = {"device": self.raw_noise.device, "dtype": self.dtype}
+        self.raw_noise.copy_(self.noise_map.start(INITIAL_NOISE, self.hidden_size, **where))  # type: ignore[arg-type]
+        start = self.initial_map.start(INITIAL_VARIANCE, self.hidden_size, **where)  # type: ignore[arg-type]
+        self.raw_initial_variance.copy_(start)
+
     @property
     def dtype(self) -> torch.dtype:
         """The type that the layer computes in: that of its parameters."""
@@ -96,7 +106,7 @@ class KalmanLayer(nn.Module):
             y, y_var = self.observe(observed_values("x", x.to(self.dtype), features))
             observed = features.any(-1, keepdim=True).expand_as(y)
             _, posterior = self._filtered(y, y_var, times, observed, state)
-        return posterior.mean, posterior.at(-1)
+        return posterior.mean.clone(), posterior.at(-1)  # the filter needs its own for its gradient
 
     def filter(
         self,
@@ -151,7 +161,7 @@ class KalmanLayer(nn.Module):
     def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
         """The belief ``delta`` after ``state``: a number or (batch,), in the unit of ``times``, not negative."""
         check_dtype(self.dtype)
-        state = as_state(state, None, self.hidden_size, self.dtype)
+        state = as_state(state, None, self.hidden_size, self.raw_noise)
         gap = as_moments("delta", delta, len(state.mean), state.mean.device)
         require(
             torch.compiler.is_compiling() or bool((torch.isfinite(gap) & (gap >= 0)).all()),
@@ -216,10 +226,10 @@ class KalmanLayer(nn.Module):
         observed: Bool[Tensor, "batch time obs"],
         state: Belief | None,
     ) -> tuple[Belief, Belief]:
-        batch, steps, _ = y.shape
+        batch = len(y)
         check_dtype(self.dtype)
-        start = None if state is None else as_state(state, batch, self.hidden_size, self.dtype)
-        times = as_times(times, batch, steps, None if start is None else start.time)
+        start = None if state is None else as_state(state, batch, self.hidden_size, self.raw_noise)
+        times = as_times(times, observed, None if start is None else start.time)
         return self._trusted(y, y_var, times, observed, start)
 
     def _trusted(

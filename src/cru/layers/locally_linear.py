@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru import native
-from cru.functional import Belief, Coefficients, Transition, filter_sequence
-from cru.layers.checks import check_bases
+from cru.functional import Belief, Coefficients, DiscreteTransition, Transition, filter_sequence
+from cru.layers.checks import check_bases, require
 from cru.layers.filter import KalmanLayer
 
 
@@ -36,6 +36,11 @@ class LocallyLinearLayer(KalmanLayer):
         where = {"device": self.raw_noise.device, "dtype": self.raw_noise.dtype}
         self.coefficients = nn.Linear(self.coefficient_inputs, num_basis, **where)  # type: ignore[arg-type]
         self._add_bases(where)
+
+    def reset_parameters(self) -> None:
+        """Begin anew, with the numbers that a new layer would have."""
+        self._fixed = None
+        super().reset_parameters()
 
     @property
     def coefficient_inputs(self) -> int:
@@ -70,6 +75,8 @@ class LocallyLinearLayer(KalmanLayer):
         super()._load_from_state_dict(*arguments)
 
     def _coefficients(self) -> Coefficients:
+        plain = torch.compiler.is_compiling() or type(self.coefficients).forward is nn.Linear.forward
+        require(plain, "`coefficients` must stay a plain nn.Linear (or parametrized): it is read, and never called.")
         return Coefficients(self.coefficients.weight, self.coefficients.bias)
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
@@ -86,7 +93,10 @@ class LocallyLinearLayer(KalmanLayer):
     ) -> tuple[Belief, Belief]:
         transition = self._fixed or self.transition()
         run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
-        return run(transition, start, y, y_var, observed, delta, delta != 0)
+        moves = delta != 0
+        if not isinstance(transition, DiscreteTransition) and (delta.requires_grad or native.transformed()):
+            moves = torch.ones_like(moves)  # a gap of 0 moves nothing, but has a derivative
+        return run(transition, start, y, y_var, observed, delta, moves)
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""

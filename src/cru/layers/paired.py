@@ -1,7 +1,6 @@
 """The paired CRU: damped rotations, for which nothing of the covariance is dropped."""
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Real
@@ -36,19 +35,44 @@ class PairedCRU(KalmanLayer):
             Fourier series of it, and the decay rates reach from a tenth of 1 / span to fifty times it.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, span: float = 100.0, **options: Any) -> None:
-        super().__init__(input_size, hidden_size, **options)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        span: float = 100.0,
+        time_scale: float = 1.0,
+        noise_map: str = "softplus",
+        variance_map: str = "elu+1",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        maps = {"noise_map": noise_map, "variance_map": variance_map}
+        super().__init__(input_size, hidden_size, time_scale=time_scale, **maps, device=device, dtype=dtype)
         require(0 < span < math.inf, f"`span` must be positive, got {span}.")
         self.span = span
         self.decay_map = positive("softplus")
-        pairs = self.obs_size
-        rates = torch.logspace(math.log10(SLOWEST), math.log10(FASTEST), pairs, dtype=torch.float64) / span
-        turns = torch.cat([torch.zeros(1), torch.logspace(0, math.log10(HARMONICS), max(pairs - 1, 0)).round()])
-        # frequencies in another order than the rates, so that each rate meets slow and fast rotations
-        order = torch.arange(pairs) * _coprime(pairs) % pairs
-        self.raw_decay, self.frequency = (nn.Parameter(torch.empty_like(self.raw_noise[:pairs])) for _ in range(2))
+        each = self.raw_noise[: self.obs_size]
+        self.raw_decay, self.frequency = (nn.Parameter(torch.empty_like(each)) for _ in range(2))
         self.initial_mean = nn.Parameter(torch.zeros_like(self.raw_noise))
-        self.begin(rates, 2 * math.pi / span * turns[:pairs][order])
+        self._begin_as_series()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Begin anew, with the numbers that a new layer would have."""
+        super().reset_parameters()
+        self.initial_mean.zero_()
+        self._begin_as_series()
+
+    def _begin_as_series(self) -> None:
+        """A Fourier series, with rates from slow to fast."""
+        pairs = self.obs_size
+        with torch.device("cpu"):
+            rates = torch.logspace(math.log10(SLOWEST), math.log10(FASTEST), pairs, dtype=torch.float64) / self.span
+            turns = torch.cat([torch.zeros(1), torch.logspace(0, math.log10(HARMONICS), max(pairs - 1, 0)).round()])
+            # frequencies in another order than the rates, so that each rate meets slow and fast rotations
+            order = torch.arange(pairs) * _coprime(pairs) % pairs
+        self.begin(rates, 2 * math.pi / self.span * turns[:pairs][order])
 
     @torch.no_grad()
     def begin(self, decay: Float[Tensor, " obs"], frequency: Float[Tensor, " obs"]) -> None:
@@ -99,8 +123,7 @@ class PairedCRU(KalmanLayer):
         order, not before the first time of its series.
         """
         y, y_var, observed = self._latent(y, y_var, mask)
-        batch, steps, _ = y.shape
-        times = as_times(times, batch, steps, None)
+        times = as_times(times, observed, None)
         if at is None:
             return self.believe(y, y_var, times, observed, smooth=True)
         at = as_queries(at, times)
@@ -117,6 +140,10 @@ class PairedCRU(KalmanLayer):
         where = order.argsort(dim=1)[:, times.shape[1] :]
         rows = torch.arange(len(y), device=y.device)[:, None]
         return Belief(*(field[rows, where] for field in belief[:4]))._replace(time=at)
+
+    def extra_repr(self) -> str:
+        """Sizes, as `torch.nn.GRU` shows them."""
+        return f"{super().extra_repr()}, span={self.span}"
 
     def _hops(self, delta: Float[Tensor, "batch time"], shift: Tensor | None = None) -> Hop:
         """Readings on a grid share their gaps, and what shares a gap shares its hop: each is computed once."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from cru.functional import DiscreteTransition
 from cru.layers.banded import BandedBasis
 from cru.layers.locally_linear import LocallyLinearLayer
@@ -22,9 +24,32 @@ class RKN(LocallyLinearLayer):
         torch.Size([3, 5, 8])
     """
 
-    def __init__(self, input_size: int, hidden_size: int, *, time_aware: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        num_basis: int = 15,
+        bandwidth: int = 3,
+        time_aware: bool = False,
+        time_scale: float = 1.0,
+        noise_map: str = "softplus",
+        variance_map: str = "elu+1",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         self.time_aware = time_aware
-        super().__init__(input_size, hidden_size, **options)
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_basis=num_basis,
+            bandwidth=bandwidth,
+            time_scale=time_scale,
+            noise_map=noise_map,
+            variance_map=variance_map,
+            device=device,
+            dtype=dtype,
+        )
 
     @property
     def coefficient_inputs(self) -> int:
@@ -38,3 +63,7 @@ class RKN(LocallyLinearLayer):
     def transition(self) -> DiscreteTransition:
         """A = I + Σ_k α_k B_k."""
         return DiscreteTransition(self._coefficients(), self.basis(), self.noise)
+
+    def extra_repr(self) -> str:
+        """Sizes, as `torch.nn.GRU` shows them."""
+        return f"{super().extra_repr()}, bandwidth={self.bandwidth}, time_aware={self.time_aware}"

@@ -1,8 +1,17 @@
 """The filter compiled for the processor at hand. Optional: without a C++ compiler PyTorch does the same, slower."""
 
 from cru.native.build import compiler
+from cru.native.call import transformed
 from cru.native.ops import available, filter_sequence
 from cru.native.paired import filter_paired, paired_available
 from cru.native.smooth import smooth_paired
 
-__all__ = ["available", "compiler", "filter_paired", "filter_sequence", "paired_available", "smooth_paired"]
+__all__ = [
+    "available",
+    "compiler",
+    "filter_paired",
+    "filter_sequence",
+    "paired_available",
+    "smooth_paired",
+    "transformed",
+]

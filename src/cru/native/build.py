@@ -32,19 +32,14 @@ MAX_OBS = 128
 log = logging.getLogger(__name__)
 
 
-@cache
-def compiler() -> tuple[str, ...] | None:
-    """The C++ compiler: $CXX, or the first of c++, g++, clang++ on the path. `CRU_NATIVE=0` says: none."""
-    return None if switched_off() else found_compiler()
-
-
 def switched_off() -> bool:
-    """Whether `CRU_NATIVE=0` says that nothing is to be compiled."""
+    """Whether `CRU_NATIVE=0` says that compiled code is not to be used."""
     return os.environ.get("CRU_NATIVE", "1") == "0"
 
 
-def found_compiler() -> tuple[str, ...] | None:
-    """The C++ compiler of this machine, wanted or not."""
+@cache
+def compiler() -> tuple[str, ...] | None:
+    """The C++ compiler, wanted or not: $CXX, or the first of c++, g++, clang++ on the path."""
     candidates = [shlex.split(os.environ.get("CXX", "")), ["c++"], ["g++"], ["clang++"]]
     return next((tuple(words) for words in candidates if words and shutil.which(words[0])), None)
 

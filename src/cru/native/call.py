@@ -36,6 +36,17 @@ def check_alike(
             raise ValueError(f"`{name}` must have the shape {tuple(shape)}, got {tuple(tensor.shape)}.")
 
 
+def transformed() -> bool:
+    """Whether `torch.func` or a forward-mode derivative is at work, which compiled code cannot follow."""
+    functions = torch._C._are_functorch_transforms_active
+    return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
+
+
+def no_second_derivative(ctx: Any, *grads: Any) -> None:
+    """For the operators that are gradients themselves."""
+    raise RuntimeError("the compiled filter has a first derivative only: for a second one set CRU_NATIVE=0.")
+
+
 def pointers(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
     """The addresses of contiguous tensors, as a C array; the tensors must be kept alive."""
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

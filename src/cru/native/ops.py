@@ -11,8 +11,17 @@ from torch import Tensor
 from cru.functional.belief import Belief
 from cru.functional.expm import lobatto
 from cru.functional.transition import DiscreteTransition, EigenTransition, ExpmTransition, Transition
-from cru.native.build import library
-from cru.native.call import Eight, Eleven, beliefs_like, check_alike, pointers, threaded
+from cru.native.build import library, switched_off
+from cru.native.call import (
+    Eight,
+    Eleven,
+    beliefs_like,
+    check_alike,
+    no_second_derivative,
+    pointers,
+    threaded,
+    transformed,
+)
 
 _KINDS: dict[type, int] = {ExpmTransition: 0, EigenTransition: 1, DiscreteTransition: 2}
 _MAX_POINTS = 16
@@ -23,14 +32,14 @@ def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta:
 
     An exported graph must run where this library is not installed, so it gets the plain operators.
     """
-    if torch.compiler.is_exporting() or type(transition) not in _KINDS or y.device.type != "cpu":
+    if torch.compiler.is_exporting() or type(transition) not in _KINDS or y.device.type != "cpu" or transformed():
         return False
     return not (delta.requires_grad and torch.is_grad_enabled()) and _compiled(y.dtype, y.shape[-1])
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _compiled(dtype: torch.dtype, obs: int) -> bool:
-    return library(dtype, obs) is not None
+    return not switched_off() and library(dtype, obs) is not None
 
 
 def filter_sequence(
@@ -136,6 +145,9 @@ def _filter_backward(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> El
 @_filter_backward.register_fake
 def _(kind: int, inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
     return cast(Eleven, tuple(_gradients(inputs)))
+
+
+_filter_backward.register_autograd(no_second_derivative)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -9,18 +9,29 @@ from torch import Tensor
 
 from cru.functional.belief import Belief
 from cru.functional.paired import Hop
-from cru.native.build import paired_library
-from cru.native.call import Eight, Eleven, beliefs_like, check_alike, pointers, threaded
+from cru.native.build import paired_library, switched_off
+from cru.native.call import (
+    Eight,
+    Eleven,
+    beliefs_like,
+    check_alike,
+    no_second_derivative,
+    pointers,
+    threaded,
+    transformed,
+)
 
 
 def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:
     """Whether the compiled filter can take this call: on the CPU, with a compiler, not for an exported graph."""
-    return not torch.compiler.is_exporting() and y.device.type == "cpu" and _compiled(y.dtype)
+    if torch.compiler.is_exporting() or transformed():
+        return False
+    return y.device.type == "cpu" and _compiled(y.dtype)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _compiled(dtype: torch.dtype) -> bool:
-    return paired_library(dtype) is not None
+    return not switched_off() and paired_library(dtype) is not None
 
 
 def filter_paired(
@@ -81,6 +92,9 @@ def _paired_backward(inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
 @_paired_backward.register_fake
 def _(inputs: list[Tensor], saved: list[Tensor]) -> Eleven:
     return cast(Eleven, tuple(_gradients(inputs)))
+
+
+_paired_backward.register_autograd(no_second_derivative)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

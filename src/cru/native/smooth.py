@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cru.functional.belief import Belief
 from cru.functional.paired import Hop
-from cru.native.call import Four, Ten, check_alike, pointers, threaded
+from cru.native.call import Four, Ten, check_alike, no_second_derivative, pointers, threaded
 from cru.native.paired import native_paired, sizes_of
 
 
@@ -65,6 +65,9 @@ def _smooth_backward(inputs: list[Tensor], saved: list[Tensor]) -> Ten:
 @_smooth_backward.register_fake
 def _(inputs: list[Tensor], saved: list[Tensor]) -> Ten:
     return cast(Ten, tuple(torch.empty_like(tensor) for tensor in inputs[:10]))
+
+
+_smooth_backward.register_autograd(no_second_derivative)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
