@@ -1,13 +1,16 @@
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cru
-from cru.forecaster.answers import ask, leads
+from cru.evaluation import predict
+from cru.forecaster.answers import ask, leads, raw_answers
 from cru.forecaster.calibration import UNREAD
 from cru.forecaster.learning import divide, windows
 from cru.forecaster.practice import practice
+from tests.forecaster.conftest import stations
 
 
 def series(lengths, *, seed=0, width=2):
@@ -118,3 +121,38 @@ def test_windows_of_a_long_series_do_not_copy_it_for_each():
     tracemalloc.stop()
     assert len(drawn) == 1000 and (drawn.lengths == 100).all()
     assert peak < 20 * long.times.nbytes  # a thousand copies are a thousand times as much
+
+
+def test_a_long_series_does_not_make_the_others_long():
+    mixed = series([3, 900, 5, 7, 0, 640])
+    model = cru.models.create("cru", cru.models.spec_of(practice(mixed, 0)), hidden_size=4)
+    shapes = []
+    model.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].times.shape)))
+    mean, var = raw_answers(model, mixed)
+    assert shapes == [(4, 7), (2, 900)]
+    for number, (batch, said) in enumerate(predict(model, mixed, batch_size=1)):
+        rows = rows_of(mixed, number)
+        np.testing.assert_allclose(mean[rows], said.mean[batch.valid].detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(var[rows], said.var[batch.valid].detach().numpy(), rtol=1e-4)
+
+
+def test_only_who_is_asked_for_is_gone_through(trained):
+    table = stations(6, 25, seed=31)
+    shapes = []
+    hook = trained.model_.register_forward_hook(lambda _, inputs, __: shapes.append(len(inputs[0].times)))
+    moments = [table["date"].max() + pd.Timedelta("2D"), table["date"].max() + pd.Timedelta("1D")]
+    one = trained.predict(table, at={"s03": moments})
+    frame = pd.DataFrame({"station": ["s04", "s03", "s03"], "date": [moments[0], *moments]})
+    some = trained.predict(table, at=frame)
+    hook.remove()
+    assert shapes == [1, 2] and set(one["station"]) == {"s03"} and len(some) == 3 * 2
+    pd.testing.assert_frame_equal(one, some[some["station"] == "s03"].reset_index(drop=True), check_exact=False)
+
+
+def test_long_validation_series_are_watched_in_parts():
+    from cru.forecaster.learning import LONG, _pieces
+
+    long = series([LONG + 20, 30, LONG])
+    parts = _pieces(long)
+    assert parts.lengths.tolist() == [LONG, 20, 30, LONG] and parts.ids == ("s0", "s0", "s1", "s2")
+    np.testing.assert_array_equal(parts.times, long.times)

@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 
+from cru.forecaster import sampling
 from tests.forecaster.conftest import stations
 
 
@@ -32,3 +33,15 @@ def test_what_was_read_stays_as_it_is(trained):
     known = table.dropna().iloc[7]
     drawn = trained.sample(3, table, at=[known["date"]])
     np.testing.assert_allclose(drawn[drawn["variable"] == "high"]["value"], known["high"], rtol=1e-6)
+
+
+def test_going_on_from_a_state_draws_what_going_through_all_again_does(trained, monkeypatch):
+    table = pd.concat([stations(2, 25, seed=24), stations(1, 40, seed=25).assign(station="long")])
+    ahead = {"horizon": "6D", "every": "2D", "seed": 3}
+    quick = trained.sample(4, table, **ahead)
+    monkeypatch.setattr(sampling, "_onward", None)  # not to be called
+    monkeypatch.setattr(sampling, "_later", lambda *_: None)
+    slow = trained.sample(4, table, **ahead)
+    keys = ["sample", "station", "date", "variable"]
+    pd.testing.assert_frame_equal(quick[keys], slow[keys])
+    np.testing.assert_allclose(quick["value"], slow["value"], rtol=1e-3, atol=1e-3)

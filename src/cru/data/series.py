@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float64, Int, Int64, Shaped
 from cru.data.batch import Batch
 from cru.data.scaler import Scaler
 
+SHORT = 100  # readings: what padding costs a shorter series does not matter
+
 
 class Task(NamedTuple):
     """What a model has to know about a task besides the tensors.
@@ -147,12 +149,13 @@ class SeriesSet:
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
         """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no entries."""
         chosen = _numbers(indices)
-        lengths = self.lengths[chosen]
+        first = self.offsets[:-1][chosen]
+        lengths = self.offsets[1:][chosen] - first
         steps = np.arange(max(1, lengths.max(initial=0)))
         valid = steps < lengths[:, None]
         # Padding looks at the last time point again; a series without any looks at row 0, which is then blanked.
         last = np.minimum(steps, np.maximum(lengths - 1, 0)[:, None])
-        rows = np.where(lengths[:, None] > 0, self.offsets[:-1][chosen][:, None] + last, 0)
+        rows = np.where(lengths[:, None] > 0, first[:, None] + last, 0)
 
         def pad(flat: np.ndarray, *, blank: bool = True) -> torch.Tensor:
             if len(flat) == 0:
@@ -188,6 +191,21 @@ class SeriesSet:
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))
         for start in range(0, len(order), size):
             yield self.batch(order[start : start + size], dtype=dtype)
+
+
+def alike(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarray, " k"]]:
+    """Numbers of series to be taken together, at most so many, shorter ones first: padded to the longest they take no
+    more than twice their room.
+
+    >>> [group.tolist() for group in alike(np.array([150, 9000, 120, 130]), 2)]
+    [[2, 3], [0], [1]]
+    """
+    order, first = np.argsort(lengths, kind="stable"), 0
+    sizes = np.maximum(lengths[order], SHORT)
+    for last in range(1, len(order) + 1):
+        if last == len(order) or last - first == most or sizes[last] > 2 * sizes[first]:
+            yield order[first:last]
+            first = last
 
 
 def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 
 from cru.data import Scaler, SeriesSet
-from cru.evaluation import predict
+from cru.data.series import alike
 from cru.forecaster.calibration import UNREAD, Calibration
 from cru.functional.likelihood import VARIANCE_FLOOR
+from cru.layers.modes import evaluating
 from cru.models import Model
 
 BATCH = 64  # series that are answered together
@@ -57,13 +58,16 @@ def raw_answers(
     model: Model, series: SeriesSet
 ) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
     """The model's own mean and variance at every time point of scaled series."""
-    means, variances = [np.empty((0, len(series.names)))], [np.empty((0, len(series.names)))]
-    with torch.no_grad():
-        for batch, said in predict(model, series, batch_size=BATCH):
+    mean, var = np.empty(series.values.shape), np.empty(series.values.shape)
+    with torch.no_grad(), evaluating(model):
+        for chosen in alike(series.lengths, BATCH):
+            batch = series.batch(chosen, dtype=model.dtype)
+            said = model(batch)
             assert said.var is not None  # features are Gaussian
-            means.append(said.mean[batch.valid].double().numpy())
-            variances.append(said.var[batch.valid].double().numpy())
-    return np.concatenate(means), np.concatenate(variances)
+            valid = batch.valid.numpy()
+            rows = (series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]
+            mean[rows], var[rows] = said.mean.double().numpy()[valid], said.var.double().numpy()[valid]
+    return mean, var
 
 
 def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:

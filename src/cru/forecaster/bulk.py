@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from cru.data import Batch
+from cru.data import Batch, SeriesSet
+from cru.data.series import alike
 from cru.forecaster.answers import BATCH, Answer, lead_of
 from cru.forecaster.frames import further_look, long_frame
 from cru.forecaster.stream import LOOK_BACK, SORT, Kept
@@ -31,14 +32,18 @@ def take_in(stream: "Stream", table: Any) -> int:
         name, moment = series.ids[series.series_index[late.argmax()]], float(series.times[late.argmax()])
         raise stream.too_early(name, moment, stream.rows.row(stream.rows_of[name]), SORT)
     offsets = np.concatenate([[0], np.cumsum(~late)])[series.offsets]
-    series = series.take_rows(np.flatnonzero(~late), offsets).scaled_by(fitted.scaler_)
+    absorb(stream, series.take_rows(np.flatnonzero(~late), offsets), rows)
+    return int((~late).sum())
+
+
+def absorb(stream: "Stream", series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
+    """All readings of series that have these rows in the stream, -1 for a new one."""
+    series = series.scaled_by(stream.forecaster.scaler_)
     for known in (True, False):
         group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
-        group = group[np.argsort(series.lengths[group], kind="stable")]  # of one length together: little padding
-        for start in range(0, len(group), BATCH):
-            chosen = group[start : start + BATCH]
+        for numbers in alike(series.lengths[group], BATCH):
+            chosen = group[numbers]
             _advance(stream, series.batch(chosen, dtype=stream.model.dtype), rows[chosen] if known else None)
-    return int((~late).sum())
 
 
 def _advance(stream: "Stream", batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
@@ -86,24 +91,24 @@ def _expect(
     if len(early):
         name = names[int(early[0])]
         raise stream.too_early(name, float(moments[0]), stream.rows.row(stream.rows_of[name]), LOOK_BACK)
-    said = stream.model(_questions(stream, names, torch.from_numpy(moments)), state=kept.state)
+    said = stream.model(questions(stream, torch.from_numpy(moments).expand(len(names), -1)), state=kept.state)
     since = moments[:, None] - kept.seen.numpy()[:, None, None]
     lead = lead_of(since, kept.read.numpy()[:, None])  # (series, time, variable)
     return stream.answer(said, lead.reshape(-1, lead.shape[-1]), levels)
 
 
-def _questions(stream: "Stream", names: Sequence[str], moments: Float64[Tensor, " asked"]) -> Batch:
+def questions(stream: "Stream", moments: Float64[Tensor, "batch asked"]) -> Batch:
     """Nothing observed at any of the times."""
-    shape = (len(names), len(moments))
-    values = torch.zeros(*shape, len(stream.forecaster.names_), dtype=stream.model.dtype)
+    count, asked = moments.shape
+    values = torch.zeros(count, asked, len(stream.forecaster.names_), dtype=stream.model.dtype)
     nothing = values[..., :0]
     return Batch(
-        times=moments.expand(shape),
+        times=moments,
         values=values,
         mask=values.bool(),
         targets=nothing,
         target_mask=nothing.bool(),
         hidden=nothing.bool(),
-        lengths=torch.full((len(names),), len(moments)),
-        ids=tuple(names),
+        lengths=torch.full((count,), asked),
+        ids=("",) * count,
     )

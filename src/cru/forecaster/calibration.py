@@ -5,7 +5,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 
 ENOUGH = 100  # errors before a variable has quantiles of its own
 SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so many ranges
@@ -87,13 +87,17 @@ class Calibration:
         upper = np.clip(np.searchsorted(PROBABILITIES, uniform), 1, len(PROBABILITIES) - 1)
         low, high = PROBABILITIES[upper - 1], PROBABILITIES[upper]
         share = np.clip((uniform - low) / (high - low), 0, 1)
-        curves = self._between(self.quantiles, lead)
-        below, above = (np.take_along_axis(curves, at[..., None], 2)[..., 0] for at in (upper - 1, upper))
+        below, above = (self._between(self.quantiles, lead, at) for at in (upper - 1, upper))
         drawn: np.ndarray = (1 - share) * below + share * above
         return drawn
 
-    def _between(self, at: np.ndarray, lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
-        """Entries of ``at``, (lead, variable, ...), interpolated along log lead."""
+    def _between(
+        self,
+        table: Float[np.ndarray, "lead variable ..."],
+        lead: Float[np.ndarray, "n variable"],
+        *rest: Int64[np.ndarray, "n variable"],
+    ) -> Float[np.ndarray, "n variable"]:
+        """Entries of ``table``, at the further indices where it has more dimensions, interpolated along log lead."""
         inner = np.arange(len(APART), len(self.leads))
         place = np.full(lead.shape, float(APART.index(0.0)))  # where there are no others
         if len(inner):
@@ -102,9 +106,9 @@ class Calibration:
         for number, apart in enumerate(APART):
             place[lead == apart] = number
         lower = np.floor(place).astype(np.int64)
-        share = (place - lower).reshape(*place.shape, *(1,) * (at.ndim - 2))
-        variable = np.arange(at.shape[1])
-        mixed: np.ndarray = (1 - share) * at[lower, variable] + share * at[np.minimum(lower + 1, len(at) - 1), variable]
+        share, variable = place - lower, np.arange(table.shape[1])
+        low, high = (table[at, variable, *rest] for at in (lower, np.minimum(lower + 1, len(table) - 1)))
+        mixed: np.ndarray = (1 - share) * low + share * high
         return mixed
 
     def to_dict(self) -> dict[str, Any]:

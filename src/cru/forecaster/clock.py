@@ -107,6 +107,11 @@ class Clock:
             listed = list(times)
         except TypeError:
             raise ValueError(f"`{argument}` must be a list of times, got {times!r}.") from None
+        if self.kind != "number" and len({type(time) for time in listed}) == 1:
+            try:  # all at once; what is not fine gets its sentence below
+                return self.column(pl.Series([_moment(time) for time in listed]))
+            except (ValueError, TypeError, OverflowError, pl.exceptions.PolarsError):
+                pass
         return np.array([self.number(time, argument) for time in listed], np.float64)
 
     def number(self, time: Any, argument: str = "time") -> float:

@@ -23,7 +23,7 @@ from cru.forecaster.frames import (
     median_gap,
 )
 from cru.forecaster.manners import Estimator
-from cru.forecaster.scoring import errors_of, judge
+from cru.forecaster.scoring import errors_of, judge, r_squared
 from cru.models import Model
 from cru.training.listener import Listener
 from cru.training.settings import TrainingSettings, build
@@ -124,15 +124,16 @@ class Forecaster(Estimator):
         check_sensible(series, scaler)
         for sentence in lone_readings(series):
             warnings.warn(sentence, stacklevel=2)
-        known = type(parts)(*(part.scaled_by(scaler) for part in parts))
-        model = learn(known, model=name, options=options, training=training, seed=seed, listener=self._listener())
-        naive = learn(known, model="last-value", options={}, training=training, seed=seed, listener=None)
-        errors, floor = (errors_of(each, known.validation, seed=seed) for each in (model, naive))
+        parts = type(parts)(*(part.scaled_by(scaler) for part in parts))
+        model = learn(parts, model=name, options=options, training=training, seed=seed, listener=self._listener())
+        naive = learn(parts, model="last-value", options={}, training=training, seed=seed, listener=None)
+        floor = r_squared(errors_of(naive, parts.validation, seed=seed))
+        errors = errors_of(model, parts.validation, seed=seed)
         self.name_, self.model_, self.scaler_, self.clock_, self.columns_ = name, model, scaler, clock, columns
         self.names_, self.options_, self.history_ = series.names, options, series
         self.gap_ = median_gap(series)
         self.calibration_ = errors.calibration()
-        self.scores_ = judge(errors) | {"r2_last_value": judge(floor)["r2"]}
+        self.scores_ = judge(errors) | {"r2_last_value": floor}
         return self
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
@@ -208,7 +209,7 @@ class Forecaster(Estimator):
         """
         self._check_fitted()
         series, seed = self._series(table).scaled_by(self.scaler_), self._plain_params()["seed"]
-        return float(judge(errors_of(self.model_, series, seed=seed))["r2"])
+        return r_squared(errors_of(self.model_, series, seed=seed))
 
     def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
         """For readings of any number of series as they arrive: see `Stream`. ``state`` is a file that one has saved."""

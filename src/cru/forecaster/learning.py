@@ -27,7 +27,7 @@ FEW = 20  # series; with fewer, the latest readings of each validate
 LEAST = 10  # readings that make a validation
 SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so many, of which so many after each epoch
 WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
-LONG = 500  # in validation
+LONG = 500  # in validation, which takes parts of longer series
 EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
 TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
 _SPLIT, _TRAIN, _VALIDATE, _WINDOWS = 0, 1, 2, 4  # streams of the seed; 3 is in scoring
@@ -79,6 +79,14 @@ def _part(series: SeriesSet, start: np.ndarray, length: np.ndarray) -> SeriesSet
     return series.excerpts(kept, start[kept], length[kept])
 
 
+def _pieces(series: SeriesSet) -> SeriesSet:
+    """All of the series in parts of at most `LONG` readings."""
+    count = -(-series.lengths // LONG)
+    owner = np.repeat(np.arange(len(series)), count)
+    start = LONG * (np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count))
+    return series.excerpts(owner, start, np.minimum(LONG, series.lengths[owner] - start))
+
+
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """A state that grows with the root of the number of variables: 10 for up to 8, 22 for 37, at most 32.
 
@@ -107,8 +115,9 @@ def learn(
         training=training,
         seed=seed,
     )
-    watched = np.unique(np.linspace(0, len(parts.validation) - 1, WATCH).round().astype(np.int64))
-    validation = practice(parts.validation.take(watched), (seed, _VALIDATE))
+    pieces = _pieces(parts.validation)
+    watched = np.unique(np.linspace(0, len(pieces) - 1, WATCH).round().astype(np.int64))
+    validation = practice(pieces.take(watched), (seed, _VALIDATE))
     whole = practice(parts.train, (seed, _TRAIN))
 
     def renew(epoch: int) -> SeriesSet:
@@ -119,6 +128,7 @@ def learn(
         made = create(model, spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train)), **options)
     engine = Engine()
     made.to(engine.device).prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
+    del whole, pieces  # they may be large
     if made.num_parameters:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

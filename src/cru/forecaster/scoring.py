@@ -13,6 +13,7 @@ from cru.models import Model
 
 _JUDGED = 3  # stream of the seed: not what validation withheld
 _WANTED, _MOST = 20 * ENOUGH, 8  # withheld values for each variable, and how often the series are gone through for them
+_ROOM = 20_000_000  # entries that are kept of that, of all variables together
 
 
 class Errors(NamedTuple):
@@ -38,7 +39,8 @@ class Errors(NamedTuple):
 
 def errors_of(model: Model, series: SeriesSet, *, seed: int) -> Errors:
     """Withhold readings of scaled series as in training and predict them; several times where there are few."""
-    found = []
+    found: list[Errors] = []
+    ever = series.mask.any(0)  # more turns cannot help the others
     for turn in range(_MOST):
         task = practice(series, (seed, _JUDGED, turn))
         assert task.targets is not None and task.hidden is not None
@@ -46,9 +48,19 @@ def errors_of(model: Model, series: SeriesSet, *, seed: int) -> Errors:
         std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
         lead = leads(task, causal=model.causal)
         found.append(Errors(task.targets, mean, std, task.hidden, lead, task.series_index))
-        if sum(errors.counted.sum(0).min() for errors in found) >= _WANTED:
+        count = sum(errors.counted[:, ever].sum(0) for errors in found)
+        if np.min(count, initial=_WANTED) >= _WANTED or sum(errors.counted.size for errors in found) >= _ROOM:
             break
     return Errors(*(np.concatenate(fields) for fields in zip(*found, strict=True)))
+
+
+def r_squared(errors: Errors) -> float:
+    """Of all variables together, each in its standard deviations."""
+    counted = errors.counted
+    wrong = np.where(counted, errors.values - errors.mean, 0.0)
+    around = np.where(counted, errors.values - _mean(errors.values, counted), 0.0)
+    total = float((around**2).sum())
+    return 1 - float((wrong**2).sum()) / total if total > 0 else 0.0
 
 
 def judge(errors: Errors) -> dict[str, Any]:
@@ -58,10 +70,8 @@ def judge(errors: Errors) -> dict[str, Any]:
     """
     counted = errors.counted
     wrong = np.where(counted, errors.values - errors.mean, 0.0)
-    around = np.where(counted, errors.values - _mean(errors.values, counted), 0.0)
-    total = float((around**2).sum())
     scores: dict[str, Any] = {
-        "r2": 1 - float((wrong**2).sum()) / total if total > 0 else 0.0,
+        "r2": r_squared(errors),
         "mae": float(np.abs(wrong).sum() / max(1, counted.sum())),
         "count": int(counted.sum()),
     }

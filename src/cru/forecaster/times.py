@@ -41,7 +41,7 @@ def last_readings(series: SeriesSet) -> Float[np.ndarray, " series"]:
 def asked(
     series: SeriesSet, at: Any, clock: Clock, columns: Columns
 ) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
-    """The times ``at`` for each series, and the series with those added that have no readings."""
+    """The series that are asked for, those without readings among them, and the times ``at`` for each."""
     if isinstance(at, Mapping):
         wanted = {name_of(name): clock.numbers(times) for name, times in at.items()}
     elif hasattr(at, "columns"):
@@ -57,7 +57,8 @@ def asked(
     new = [name for name in wanted if name not in known]
     offsets = np.append(series.offsets, np.full(len(new), series.offsets[-1]))
     series = dataclasses.replace(series, ids=(*series.ids, *new), offsets=offsets)
-    return series, [wanted.get(name, np.empty(0)) for name in series.ids]
+    chosen = [number for number, name in enumerate(series.ids) if name in wanted]
+    return series.take(chosen), [wanted[series.ids[number]] for number in chosen]
 
 
 def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
@@ -74,4 +75,5 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
         return {}
     check_key(frame[columns.id])
     names, owner = codes(ids_of(frame[columns.id]))
-    return {name: times[owner == k] for k, name in enumerate(names)}
+    order, ends = np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner, minlength=len(names)))
+    return dict(zip(names, np.split(times[order], ends[:-1]), strict=True))

@@ -1,6 +1,5 @@
 """The training loop: epochs of shuffled batches, a validation after each, the best and the last checkpoint."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -199,7 +198,7 @@ class Loop:
         header = {
             "settings": self.settings.as_dict(),
             "spec": self.model.spec.as_dict(),
-            "progress": dataclasses.asdict(self.progress),
+            "progress": vars(self.progress),
         }
         write_checkpoint(path, with_prefix("model.", self.model.state_dict()) | (more or {}), header)
 
