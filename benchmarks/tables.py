@@ -38,7 +38,7 @@ def table(series: int, readings: int, variables: int) -> pl.DataFrame:
 
 
 def measure(shape: tuple[int, int, int]) -> list[float]:
-    """Seconds of an epoch of `fit`, of a forecast and of filling in, and the memory of all."""
+    """Seconds of an epoch of `fit`, of a forecast, of filling in and of ten trajectories, and the memory of all."""
     torch.set_num_threads(1)
     frame, seconds = table(*shape), [time.process_time()]
     model = Forecaster(epochs=1, minutes=None, progress=False).fit(frame, id="id", time="time")
@@ -46,6 +46,8 @@ def measure(shape: tuple[int, int, int]) -> list[float]:
     model.forecast(frame, horizon=2.0)
     seconds.append(time.process_time())
     model.impute(frame)
+    seconds.append(time.process_time())
+    model.sample(10, frame, horizon=2.0)
     seconds.append(time.process_time())
     return [*np.diff(seconds), gigabytes("VmHWM")]
 
@@ -56,7 +58,17 @@ def main() -> None:
         for name, full in SHAPES.items():
             shape = tuple(n // less if n == max(full) else n for n in full)
             rows.append([name, *(f"{n:,}".replace(",", " ") for n in shape), *pool.apply(measure, (shape,))])
-    columns = ["table", "series", "readings each", "variables", "fit, an epoch, s", "forecast, s", "impute, s", "GB"]
+    columns = [
+        "table",
+        "series",
+        "readings each",
+        "variables",
+        "fit, an epoch, s",
+        "forecast, s",
+        "impute, s",
+        "10 draws, s",
+        "GB",
+    ]
     report("tables", "CRU on tables of extreme shapes", columns, rows)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from cru.models.registry import MODELS, NAIVE
+from cru.models.registry import MODELS, NAIVE, is_own
 
 _ORDER = ["mtand", "rkn", "rkn-dt", "gru", "gru-dt", "gru-d", "latent-ode", "ode-rnn", "gru-ode-b", "f-cru", "cru"]
 _OURS = [model for model in MODELS if model not in (*_ORDER, *NAIVE)]  # past the paper
@@ -62,8 +62,7 @@ class Table(NamedTuple):
     @property
     def models(self) -> list[str]:
         """Rows: the paper's models in its order, then ours and the naive ones that have been run."""
-        present = {model for column in self.cells.values() for model in column}
-        return [model for model in [*_ORDER, *_OURS, *NAIVE] if model in present]
+        return _in_order({model for column in self.cells.values() for model in column})
 
 
 @cache
@@ -153,18 +152,22 @@ def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch
         ours = {
             model: _summary(list(chosen.values()), source["metric"], source["scale"], epoch)
             for (name, model), chosen in runs.items()
-            if name == preset and model in MODELS
+            if name == preset and (model in MODELS or is_own(model))
         }
         naive_runs = [chosen for (name, model), chosen in runs.items() if name == preset and model in NAIVE]
         cells[preset] = {}
-        for model in [*_ORDER, *_OURS, *NAIVE]:
+        for model in _in_order({*source[preset], *ours}):
             printed, found = source[preset].get(model), ours.get(model)
-            if printed is None and found is None:
-                continue
             naive, own = model in NAIVE, runs.get((preset, model), {})
             beaten = not naive and any(_loses(own, rule, source["metric"], epoch) for rule in naive_runs)
             cells[preset][model] = Cell(Printed(*printed) if printed else None, found, naive, beaten)
     return Table(source["number"], source["title"], source["digits"], dict(source["columns"]), cells)
+
+
+def _in_order(models: Iterable[str]) -> list[str]:
+    """Those of the paper, ours, a user's own, and the naive ones."""
+    given = set(models)
+    return [model for model in [*_ORDER, *_OURS, *sorted(filter(is_own, given)), *NAIVE] if model in given]
 
 
 def _loses(own: Mapping[int, Any], rule: Mapping[int, Any], metric: str, epoch: str) -> bool:

@@ -1,6 +1,7 @@
 """Models: encoder, layer, decoder; the eleven systems of the paper, four of our own and the naive ones, by name."""
 
 from cru.models.base import Batch, Model, Prediction, Spec, spec_of
+from cru.models.options import Config
 from cru.models.output import Output
 from cru.models.paper import SETTINGS, create_paper, paper_options
 from cru.models.registry import MODELS, NAIVE, create
@@ -10,6 +11,7 @@ __all__ = [
     "NAIVE",
     "SETTINGS",
     "Batch",
+    "Config",
     "Model",
     "Output",
     "Prediction",

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from cru.functional.likelihood import bernoulli_nll, gaussian_nll, mean_over_times
+from cru.models.options import Config
 
 
 @runtime_checkable
@@ -151,7 +152,7 @@ class Model(nn.Module):
     Each model has a frozen config beside it, the type of its second argument, named here as ``Config``.
     """
 
-    Config: ClassVar[type]
+    Config: ClassVar[type] = Config  # no options
     causal: ClassVar[bool] = True  # a prediction depends on no later input
 
     def __init__(self, spec: Spec, config: Any) -> None:

@@ -14,11 +14,12 @@ class Entry(NamedTuple):
     module: str
     name: str
     about: str
+    package: str = "cru.models."
 
     @property
     def model(self) -> type[Model]:
         """The class."""
-        found: type[Model] = getattr(import_module(f"cru.models.{self.module}"), self.name)
+        found: type[Model] = getattr(import_module(self.package + self.module), self.name)
         return found
 
 
@@ -53,6 +54,8 @@ NAIVE = tuple(name for name, entry in MODELS.items() if entry.module in ("naive"
 def create(name: str, spec: Spec, **options: Any) -> Model:
     """A model by its name, for the data that ``spec`` describes, with ``options`` of the model's own config.
 
+    The name is one of `MODELS`, or "module:Class" for a class of your own.
+
     >>> spec = Spec(input_shape=(5,), target_shape=(5,), time_scale=0.3)
     >>> create("cru", spec, hidden_size=10).num_parameters
     15135
@@ -71,7 +74,25 @@ def create(name: str, spec: Spec, **options: Any) -> Model:
 
 
 def entry(name: str) -> Entry:
-    """The entry for ``name``; an unknown one gets the closest match."""
+    """The entry for ``name``, or for a class of your own, "module:Class"; an unknown name gets the closest match."""
+    if is_own(name):
+        return _own_entry(name)
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; {did_you_mean(name, MODELS)}")
     return MODELS[name]
+
+
+def is_own(name: str) -> bool:
+    """Whether ``name`` is that of a class outside this library, "module:Class"."""
+    return ":" in name
+
+
+def _own_entry(name: str) -> Entry:
+    module, _, own = name.partition(":")
+    try:
+        found = getattr(import_module(module), own)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name!r} must be module:Class, a class that can be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, Model)):
+        raise ValueError(f"{name!r} must be a subclass of cru.models.Model.")
+    return Entry(module, own, "a model of your own", package="")

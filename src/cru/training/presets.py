@@ -23,19 +23,20 @@ def models_of(preset: str) -> list[str]:
 
 
 def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[str] = ()) -> RunSettings:
-    """The paper's settings for a model on an experiment, with ``changes`` such as "training.epochs=5".
+    """The paper's settings for a model on an experiment, with ``changes`` such as "training.epochs=5". A model of your
+    own, "module:Class", has those that its models share.
 
     >>> settings_for("pendulum-regression", "f-cru", changes=["training.epochs=5"]).training.learning_rate
     0.005
     """
-    from cru.models.registry import entry
+    from cru.models.registry import entry, is_own
 
     table = read_preset(preset)
     entry(model)  # an unknown name is an error
-    if model not in table["models"]:
+    if model not in table["models"] and not is_own(model):
         known = ", ".join(table["models"])
         raise ValueError(f"{preset!r} has no settings for the model {model!r}; there are {known}.")
-    own = table["models"][model]
+    own = table["models"].get(model, {})
     chosen: dict[str, Any] = {section: dict(table.get(section, {})) for section in _SECTIONS}
     for section in _SECTIONS:
         chosen[section] |= own.get(section, {})
