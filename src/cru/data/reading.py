@@ -2,6 +2,7 @@
 
 import datetime
 import gzip
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def _separator(path: Path) -> str:
 def _check_header(path: Path, dialect: dict[str, Any]) -> None:
     """No two columns of one name, of which polars would rename one."""
     names = pl.read_csv(path, n_rows=1, has_header=False, infer_schema_length=0, **dialect).row(0)
-    twice = sorted({name for name in names if name and names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if name and count > 1)
     if twice:
         raise ValueError(
             f"the table must not have two columns of one name: {', '.join(map(repr, twice))} is there twice."
@@ -180,7 +181,8 @@ def _check_digits(column: pl.Series) -> None:
 
 
 def _require(wanted: Sequence[str], columns: Any) -> None:
-    missing = [name for name in wanted if name not in columns]
+    there = set(columns)
+    missing = [name for name in wanted if name not in there]
     if missing:
         raise ValueError(
             f"the table must have the columns {', '.join(map(repr, missing))}; "

@@ -51,5 +51,5 @@ def check_times(times: Tensor, difference: Tensor) -> None:
         after = times[series, step].item()
         raise ValueError(
             f"`times` must not decrease: series {series} goes from {after - difference[series, step].item()} "
-            f"to {after} at step {step}. Sort each series by time."
+            f"to {after} at step {step}. Sort each series by time, and repeat the last time where you pad."
         )
