@@ -24,7 +24,7 @@ def beside(tmp_path, monkeypatch, pendulum_runs):
     return tmp_path
 
 
-def test_it_trains_and_is_loaded_and_stands_in_the_table(beside):
+def test_it_trains_and_is_loaded_and_stands_in_the_table(beside, monkeypatch):
     words = ["run", "pendulum-regression", "--model", "mine:Mine", "--set", "model.hidden_size=8"]
     done = cru(*words, "--set", "training.epochs=2", "--out", "runs/mine")
     assert done.exit_code == 0, done.output
@@ -35,6 +35,9 @@ def test_it_trains_and_is_loaded_and_stands_in_the_table(beside):
     full["settings"]["model"]["options"] = {}
     full["settings"]["training"]["epochs"] = 100
     (beside / "results" / "ledger.jsonl").write_text(json.dumps(full) + "\n")
+    assert "mine:Mine" in cru("reproduce", "--models", "mine:Mine", "--seeds", "1", "--dry-run").stdout
+    (beside / "mine.py").write_text("in the middle of a sent")  # what is there can be looked at all the same
+    monkeypatch.delitem(sys.modules, "mine")
     assert "mine:Mine" in cru("table").stdout
 
 
@@ -42,6 +45,7 @@ def test_it_trains_and_is_loaded_and_stands_in_the_table(beside):
     ("model", "sentence"),
     [
         ("yours:Model", "No module named 'yours'"),
+        ("./mine.py:Mine", "must be module:Class"),
         ("mine:Other", "has no attribute 'Other'"),
         ("mine:MineConfig", "must be a subclass of cru.models.Model"),
     ],

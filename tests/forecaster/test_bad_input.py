@@ -129,6 +129,9 @@ def test_time_zones(table):
     refused(lambda: model.forecast(table, horizon="2D"), "they have no time zone, it has one")
     refused(lambda: fit(table).forecast(berlin, horizon="2D"), "they have a time zone, it has none")
     refused(lambda: model.predict(berlin, at=["2024-03-01"]), "no time zone")
+    for at in (["2024-03-01T00:00Z", "2024-03-01"], ["2024-03-01", "2024-03-01T00:00Z"]):
+        refused(lambda at=at: model.predict(berlin, at=at), "no time zone")
+        refused(lambda at=at: fit(table).predict(table, at=at), "a time zone, it has none")
     assert len(model.predict(berlin, at=["2024-03-01T00:00+01:00"])) == 48
 
 

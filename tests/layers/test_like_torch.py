@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 import cru
+from cru import native
 from cru.layers.checks import as_mask
 
 LAYERS = {
@@ -89,7 +90,11 @@ def test_made_without_a_start_or_elsewhere_than_by_default(kind):
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, of its forward mode
 @every_layer
 def test_forward_mode_and_second_derivatives_of_functions(make):
-    layer, x, times = moved(make(dtype=torch.float64)), torch.randn(1, 3, 2).double(), torch.tensor([0.0, 0.7, 2.0])
+    layer, x, times = (
+        moved(make(dtype=torch.float64)),
+        torch.randn(1, 3, 2).double(),
+        torch.tensor([0.0, 0.7, 2.0]).double(),
+    )
     direction = torch.randn_like(x)
 
     def answer(value):
@@ -101,6 +106,8 @@ def test_forward_mode_and_second_derivatives_of_functions(make):
     with forward_ad.dual_level():
         torch.testing.assert_close(forward_ad.unpack_dual(answer(forward_ad.make_dual(x, direction))).tangent, expected)
     torch.testing.assert_close(torch.func.jacrev(answer)(x), whole)
+    gaps = torch.func.jacrev(lambda value: layer(x, value)[0])(times)
+    torch.testing.assert_close(torch.func.jacfwd(lambda value: layer(x, value)[0])(times), gaps)
     curvature = torch.func.hessian(lambda value: answer(value).square().sum())(x)
     slope = torch.func.grad(lambda value: answer(value).square().sum())
     step = 1e-5 * direction
@@ -121,6 +128,7 @@ def test_a_gap_of_zero_has_a_derivative(name):
     torch.testing.assert_close(slope, (4 * near - 3 * here - far) / 2e-6, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", ["cru", "paired"])
 def test_a_second_derivative_says_what_to_do_and_that_works(name, monkeypatch):
     layer, x, times = LAYERS[name](), torch.randn(2, 4, 2, requires_grad=True), torch.arange(4.0)

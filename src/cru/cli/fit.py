@@ -19,7 +19,7 @@ def fit(
     values: Annotated[str | None, typer.Option(help="Columns of readings, with commas; all others by default.")] = None,
     variable: Annotated[str | None, typer.Option(help="In a long table, the column that says what was read.")] = None,
     average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
-    model: Annotated[str, typer.Option(help="A model of `cru models`.")] = "cru",
+    model: Annotated[str, typer.Option(help="A model of `cru models`, or module:Class.")] = "cru",
     epochs: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
     minutes: Annotated[
         float, typer.Option(help="Stop after so many; 0 for no limit: then the seed decides all.", min=0.0)

@@ -195,7 +195,7 @@ class SeriesSet:
 
 def alike(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarray, " k"]]:
     """Numbers of series to be taken together, at most so many, shorter ones first: padded to the longest they take no
-    more than twice their room.
+    more than twice their room, or that of `SHORT` ones.
 
     >>> [group.tolist() for group in alike(np.array([150, 9000, 120, 130]), 2)]
     [[2, 3], [0], [1]]

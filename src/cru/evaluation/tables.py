@@ -61,7 +61,7 @@ class Table(NamedTuple):
 
     @property
     def models(self) -> list[str]:
-        """Rows: the paper's models in its order, then ours and the naive ones that have been run."""
+        """Rows: the paper's models in its order, then ours, a user's own and the naive ones that have been run."""
         return _in_order({model for column in self.cells.values() for model in column})
 
 

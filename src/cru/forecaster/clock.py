@@ -109,7 +109,9 @@ class Clock:
             raise ValueError(f"`{argument}` must be a list of times, got {times!r}.") from None
         if self.kind != "number" and len({type(time) for time in listed}) == 1:
             try:  # all at once; what is not fine gets its sentence below
-                return self.column(pl.Series([_moment(time) for time in listed]))
+                moments = [_moment(time) for time in listed]
+                if len({getattr(moment, "tzinfo", None) is None for moment in moments}) == 1:  # polars would unify them
+                    return self.column(pl.Series(moments))
             except (ValueError, TypeError, OverflowError, pl.exceptions.PolarsError):
                 pass
         return np.array([self.number(time, argument) for time in listed], np.float64)

@@ -38,7 +38,7 @@ class Forecaster(Estimator):
     """Learns from a table of irregular readings, then fills in and forecasts, each value with its uncertainty.
 
     Args:
-        model: any of `cru.models.MODELS`.
+        model: any of `cru.models.MODELS`, or "module:Class".
         options: of the model, see `cru models NAME`; its `hidden_size` follows from the number of variables.
         epochs: at most so many, each of 320 to 1 000 windows of the table, whatever its size.
         minutes: stop after the epoch in which this time is over; None for no limit.

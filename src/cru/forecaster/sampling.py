@@ -31,7 +31,7 @@ def trajectories(forecaster: "Forecaster", series: SeriesSet, times: list[np.nda
     """At each step the next time of every copy of every series is predicted, drawn, and made a reading.
 
     A reading that is there already stays as it is. A model that keeps a state goes on from it where all times lie after
-    the readings; else each step runs it over all of the series.
+    the readings, as many for each series; else each step runs it over all of the series.
     """
     model, scaler, rng = forecaster.model_, forecaster.scaler_, generator(seed)
     later = _later(series, times)

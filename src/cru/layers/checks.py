@@ -131,7 +131,7 @@ def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -
             f"`state.{name}` must be finite. Start anew, or continue from an earlier state.",
         )
     # NaN where a variance is negative; a cast may have rounded
-    possible = state.side.abs() <= 1.001 * state.upper.sqrt() * state.lower.sqrt()
+    possible = state.side.abs() <= 1.01 * state.upper.sqrt() * state.lower.sqrt()
     require(
         torch.compiler.is_compiling() or bool(possible.all()),
         "`state` must have a covariance: `upper` and `lower` not negative, side² ≤ upper · lower.",

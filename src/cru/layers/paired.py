@@ -152,7 +152,7 @@ class PairedCRU(KalmanLayer):
             slower, faster = shift.chunk(2, -1)
             decay = self.decay_map.forward(self.raw_decay + slower)
             return hop(decay, self.frequency + 2 * math.pi / self.span * faster, upper, lower, delta[..., None])
-        if torch.compiler.is_compiling() or delta.requires_grad:
+        if torch.compiler.is_compiling() or delta.requires_grad or native.transformed():
             return hop(self.decay, self.frequency, upper, lower, delta[..., None])
         distinct, where = torch.unique(delta, return_inverse=True)
         each = hop(self.decay, self.frequency, upper, lower, distinct[:, None])

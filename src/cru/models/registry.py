@@ -91,7 +91,7 @@ def _own_entry(name: str) -> Entry:
     module, _, own = name.partition(":")
     try:
         found = getattr(import_module(module), own)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever a module of one's own may raise
         raise ValueError(f"{name!r} must be module:Class, a class that can be imported: {error}.") from error
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise ValueError(f"{name!r} must be a subclass of cru.models.Model.")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cru.evaluation import ledger
 from cru.evaluation.tables import paper_presets, paper_seconds
-from cru.models.registry import MODELS, NAIVE, entry
+from cru.models.registry import MODELS, NAIVE, entry, is_own
 from cru.training.checkpoint import read_checkpoint
 from cru.training.presets import models_of, settings_for
 from cru.training.run import check_folder
@@ -49,7 +49,8 @@ def missing(
     done = {line["hash"] for line in entries if "splits" not in line["changed"]}  # which are series of one's own
     cells = []
     for preset in presets or paper_presets():
-        for model in (name for name in models_of(preset) if name in (models or MODELS)):
+        known = [name for name in models_of(preset) if name in (models or MODELS)]
+        for model in dict.fromkeys([*known, *filter(is_own, models)]):
             for seed in range(seeds):
                 settings = settings_for(preset, model, seed=seed)
                 if settings.hash not in done:

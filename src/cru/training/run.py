@@ -16,6 +16,7 @@ from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
 from cru.files import write_atomically
 from cru.models import Model, Spec, create
+from cru.models.registry import is_own
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.experiment import load_splits, make_model
@@ -200,7 +201,10 @@ def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
         with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
-            now = _against_preset(settings, own_series="splits" in entry["changed"])
+            if is_own(settings.model.name):  # whose class may not be here
+                now = {name: entry[name] for name in now}
+            else:
+                now = _against_preset(settings, own_series="splits" in entry["changed"])
         found.append(dict(entry) | now)
     return found
 

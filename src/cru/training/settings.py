@@ -37,7 +37,7 @@ class DataSettings:
 class ModelSettings:
     """Which model, and the options of its config."""
 
-    name: str  # of `cru.models.MODELS`
+    name: str  # of `cru.models.MODELS`, or module:Class
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
