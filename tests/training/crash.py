@@ -16,6 +16,7 @@ from cru.training import run
 from tests.training.tiny import tiny_settings, tiny_splits
 
 SETTINGS = tiny_settings(epochs=120, schedule="cosine")
+APART = 5  # epochs between two kills: the last is far from the end, however busy the machine
 
 
 def attempt(folder: Path) -> int:
@@ -31,13 +32,21 @@ def attempt(folder: Path) -> int:
     return child
 
 
+def epochs(folder: Path) -> int:
+    """How many have been written down."""
+    log = folder / "log.jsonl"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
 def main(folder: Path, kills: int) -> None:
     torch.set_num_threads(1)
     moments = random.Random(0)
     done = 0
     while done < kills:
         child = attempt(folder)
-        time.sleep(moments.uniform(0.02, 0.3))
+        while epochs(folder) < APART * done:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0.0, 0.03))  # anywhere in an epoch
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
