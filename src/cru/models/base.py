@@ -133,19 +133,6 @@ State = Any
 A `cru.Belief` is one. Its size does not depend on how much has been seen."""
 
 
-class Hidden(NamedTuple):
-    """The state of a recurrent network, and the time that it speaks of."""
-
-    value: Float[Tensor, "batch state"]
-    time: Float[Tensor, " batch"]
-
-    @staticmethod
-    def after(states: Float[Tensor, "batch time state"], batch: Batch) -> "Hidden":
-        """That of each series at its last time, before any padding."""
-        rows, last = torch.arange(len(states), device=states.device), (batch.lengths - 1).clamp(min=0)
-        return Hidden(states[rows, last], batch.times[rows, last])
-
-
 class Model(nn.Module):
     """Base of all models. A subclass writes `forward`; the loss is the likelihood of the targets unless it says more.
 

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import Batch, Hidden, Model, Prediction, Spec
+from cru.models.base import Batch, Spec
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.options import Config
 from cru.models.output import Output
+from cru.models.recurrent import Hidden, RecurrentModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class GRUConfig(Config):
         self.check_counts("hidden_size")
 
 
-class GRUModel(Model):
+class GRUModel(RecurrentModel):
     """`torch.nn.GRU`, every time point a step; what is missing enters as 0.
 
     On pictures it sits between the CRU's own encoder and decoder and reads latent observations. Elsewhere it reads the
@@ -60,16 +61,6 @@ class GRUModel(Model):
             x = torch.cat([x, delta[..., None]], -1)
         states: Tensor = self.layer(x, None if state is None else state.value[None])[0]
         return states
-
-    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
-        """The state after the last time."""
-        return Hidden.after(self.run(batch, state), batch)
-
-    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Decode the state at every time point."""
-        states = self.run(batch, state)
-        mean, var = self.output(states, valid=batch.valid)
-        return Prediction(mean, var, {"states": states} if intermediates else {})
 
 
 class GRUDeltaModel(GRUModel):

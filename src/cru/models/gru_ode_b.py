@@ -12,8 +12,9 @@ from cru.functional.likelihood import mean_over_times, summed
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
 from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady
-from cru.models.base import Batch, Hidden, Prediction, Spec
+from cru.models.base import Batch, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output
+from cru.models.recurrent import Hidden
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
-from cru.models.base import Batch, Hidden, Prediction, Spec
+from cru.models.base import Batch, Prediction, Spec
 from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
+from cru.models.recurrent import Hidden, RecurrentModel
 from cru.models.steady import SteadyConfig, SteadyModel
 
 
@@ -27,7 +28,7 @@ class ODERNNConfig(SolverConfig, SteadyConfig):
         self.check_counts("units", "layers")
 
 
-class ODERNNModel(BaselineModel, SteadyModel):
+class ODERNNModel(RecurrentModel, BaselineModel, SteadyModel):
     """The state follows an ODE over each gap and a GRU at each observation; mean and variance from two decoders."""
 
     Config: ClassVar[type] = ODERNNConfig
@@ -49,13 +50,8 @@ class ODERNNModel(BaselineModel, SteadyModel):
         states: Tensor = self.layer(torch.cat([x, mask.to(x.dtype)], -1), delta, batch.observed, start)
         return states
 
-    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
-        """The state after the last time."""
-        return Hidden.after(self.run(batch, state), batch)
-
     def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Decode the state at every time."""
-        states = self.run(batch, state)
-        mean, var = self.output(states, valid=batch.valid)
-        more = {"states": states, "evaluations": self.layer.ode.evaluations}
-        return Prediction(mean, var, more if intermediates else {})
+        """Decode the state at every time, and count the evaluations of the ODE function."""
+        prediction = super().forward(batch, state=state, intermediates=intermediates)
+        more = {**prediction.intermediates, "evaluations": self.layer.ode.evaluations}
+        return prediction._replace(intermediates=more if intermediates else {})
