@@ -84,7 +84,7 @@ def test_wrong_calls_are_one_sentence(place):
     assert "there is no model folder nowhere" in refused("forecast", "nowhere", "--horizon", "1D", "--out", "x.csv")
     assert "there is no nothing.csv" in refused("impute", "model", "nothing.csv", "--out", "x.csv")
     assert "there is no 'sXX'" in refused("plot", "model", "readings.csv", "--series", "sXX")
-    assert "must be a .png file" in refused("plot", "model", "readings.csv", "--out", "x.jpg")
+    assert "must end in .png" in refused("plot", "model", "readings.csv", "--out", "x.jpg")
     assert "tells them apart with --id" in refused("fit", "readings.csv", "--time", "date", "--out", "other")
     assert "there is no model 'cruu'" in refused(
         "fit", "readings.csv", "--id", "station", "--time", "date", "--model", "cruu", "--out", "other"

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.figure import Out
 from cru.cli.run import DataDir
 
 app = typer.Typer(help="List, prepare and look at the datasets.", no_args_is_help=True)
@@ -49,16 +50,17 @@ def show(
     name: Name,
     data_dir: DataDir = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Where the picture goes; NAME.png by default.")] = None,
+    out: Out = None,
 ) -> None:
     """Show counts, gaps and missing rates of the training set, and write a picture of a few series or frames."""
     from rich.table import Table
 
-    from cru.data import picture, summary
+    from cru.data import summary
     from cru.data.datasets import dataset
+    from cru.evaluation.figures import check_path, draw_dataset, save
 
     entry = dataset(name)
-    path = picture.png_path(out or Path(f"{name}.png"))  # before the long part
+    path = check_path(out or Path(f"{name}.png"))  # before the long part
     splits = entry.load(data_dir=data_dir, seed=seed, progress=make_console().is_terminal, **entry.as_measured)
     sizes = Table("", *splits._fields, box=None, pad_edge=False)
     columns = [summary.overview(part) for part in splits]
@@ -72,5 +74,5 @@ def show(
         for row in rows_of_features:
             table.add_row(*row)
         console.print("", table, sep="\n")
-    picture.draw(splits.train, path, title=f"{name}: {entry.about}")
+    save(draw_dataset(splits.train, title=f"{name}: {entry.about}"), path)
     console.print(f"\nPicture: {path}", soft_wrap=True)

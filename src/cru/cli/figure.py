@@ -25,17 +25,19 @@ class Name(StrEnum):
 
 Folders = Annotated[list[Path] | None, typer.Argument(help="Folders of runs, or folders that hold such.")]
 
+Out = Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; NAME.png by default.")]
+
 
 def figure(
     name: Annotated[Name, typer.Argument(help="Which figure.")],
     runs: Folders = None,
-    out: Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; NAME.png by default.")] = None,
+    out: Out = None,
     series: Annotated[str | None, typer.Option(help="The id of a test series; a telling one by default.")] = None,
     count: Annotated[int, typer.Option(help="How many test series are looked at.", min=1)] = 200,
     data_dir: DataDir = None,
 ) -> None:
     """Draw a figure of the paper, or one of ours, from runs; runtime measures this machine instead."""
-    from cru.evaluation.figures.style import check_path, save
+    from cru.evaluation.figures import check_path, save
     from cru.training.folder import find_folders
     from cru.training.pictures import Material, draw
 

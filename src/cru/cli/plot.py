@@ -16,12 +16,17 @@ def plot(
     horizon: Annotated[
         str | None, typer.Option(help="So far after the last reading; else a tenth of the span.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The .png file; SERIES.png by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; SERIES.png by default.")] = None,
 ) -> None:
     """Draw the readings of a series, the mean, the 50 and 90 % bands, and its gaps."""
+    from cru.evaluation.figures import check_path, save
     from cru.forecaster import Forecaster
-    from cru.forecaster.plot import draw
+    from cru.forecaster.plot import draw, one_series
 
+    if out is not None:
+        check_path(out)  # before the long part
     forecaster = Forecaster.load(model)
-    path = draw(forecaster, table, out, series=series, horizon=as_length(horizon, forecaster))
+    readings, name = one_series(forecaster, table, series)
+    figure = draw(forecaster, readings, horizon=as_length(horizon, forecaster))
+    path = save(figure, out or Path(f"{name or 'series'}.png".replace("/", "-")))
     make_console().print(f"Picture: {path}", soft_wrap=True)

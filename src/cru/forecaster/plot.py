@@ -1,35 +1,32 @@
 """A picture of one series: its readings, the mean, the 50 and 90 % bands, and where there was nothing to go by."""
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from cru.data.picture import png_path
 from cru.data.tables import check_key, codes
+from cru.evaluation.figures.palette import BLUE, GREY, INK, SKY
+from cru.evaluation.figures.style import make_figure, plain
 from cru.forecaster.estimator import Forecaster
 from cru.forecaster.times import last_readings
 
-_INK, _BAND, _DOT, _GAP = "#0072B2", "#56B4E9", "#222222", "#EFEFEF"  # told apart by every eye, and in print
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_GAP = "#EFEFEF"
 _POINTS = 400  # of the curves, beside the readings themselves
 _LONG = 5  # typical gaps make a gap that is shaded
 _PANELS = 8
 
 
-def draw(
-    forecaster: Forecaster, table: Any, path: Path | None = None, *, series: str | None = None, horizon: Any = None
-) -> Path:
-    """Write a PNG of one series, the first without ``series``; the variables that are measured most, with a forecast.
+def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horizon: Any = None) -> "Figure":
+    """One series, the first without ``series``; the variables that are measured most, with a forecast.
 
-    The curves go on for ``horizon`` after the last reading, a tenth of the series' span without it. Returns the path,
-    which is SERIES.png by default.
+    The curves go on for ``horizon`` after the last reading, a tenth of the series' span without it.
     """
     forecaster._check_fitted()
-    if path is not None:
-        png_path(path)
-    readings, name = _one(forecaster, table, series)
-    path = path or png_path(Path(f"{name or 'series'}.png".replace("/", "-")))
+    readings, name = one_series(forecaster, table, series)
     columns, clock = forecaster.columns_, forecaster.clock_
     seen = forecaster._series(readings)
     first, last = seen.times[0], last_readings(seen)[0]
@@ -42,11 +39,10 @@ def draw(
         at = at.with_columns(pl.lit(seen.ids[0]).alias(columns.id))
     said = forecaster.predict(readings, at=at, level=[50, 90])
     shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[:_PANELS])
-    _figure(forecaster, seen, said, shown, name).savefig(path)
-    return path
+    return _figure(forecaster, seen, said, shown, name)
 
 
-def _one(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.DataFrame, str]:
+def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.DataFrame, str]:
     """The rows of one series, and its name."""
     columns = forecaster.columns_
     frame = columns.read(table)
@@ -62,14 +58,11 @@ def _one(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.Dat
     return frame.filter(owner == names.index(chosen)), chosen
 
 
-def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.ndarray, name: str) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.ndarray, name: str) -> "Figure":
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.figure import Figure
 
     clock, columns = forecaster.clock_, forecaster.columns_
-    figure = Figure(figsize=(9, 1.0 + 1.9 * len(shown)), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(9.0, 1.0 + 1.9 * len(shown))
     panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     variable = columns.variable or "variable"
     for panel, k in zip(panels, shown, strict=True):
@@ -82,21 +75,19 @@ def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.nda
             panel.axvspan(edges[0], edges[1], color=_GAP, linewidth=0, zorder=0)
         for level, alpha in ((90, 0.25), (50, 0.45)):
             low, high = part[f"lo-{level}"].to_numpy(), part[f"hi-{level}"].to_numpy()
-            panel.fill_between(time, low, high, color=_BAND, alpha=alpha, linewidth=0, label=f"{level} %")
-        panel.plot(time, part["mean"].to_numpy(), color=_INK, linewidth=1.2, label="mean")
-        panel.plot(stamps, seen.values[where, k], ".", color=_DOT, markersize=4, label="reading")
-        panel.axvline(clock.stamps(last_readings(seen)).to_numpy()[0], color="#888888", linewidth=0.8, linestyle=":")
-        panel.set_ylabel(forecaster.names_[k], fontsize=9)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=8)
+            panel.fill_between(time, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level} %")
+        panel.plot(time, part["mean"].to_numpy(), color=BLUE, linewidth=1.2, label="mean")
+        panel.plot(stamps, seen.values[where, k], ".", color=INK, markersize=4, label="reading")
+        panel.axvline(clock.stamps(last_readings(seen)).to_numpy()[0], color=GREY, linewidth=0.8, linestyle=":")
+        plain(panel, y=forecaster.names_[k])
         panel.margins(x=0.01)
     if clock.kind == "number":
-        panels[-1].set_xlabel(columns.time, fontsize=9)
+        plain(panels[-1], x=columns.time)
     else:
         locator = AutoDateLocator(tz=clock.zone, maxticks=10)  # type: ignore[no-untyped-call]
         panels[-1].xaxis.set_major_locator(locator)
         panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=clock.zone))  # type: ignore[no-untyped-call]
-        panels[-1].set_xlabel(clock.zone or "", fontsize=9)
+        plain(panels[-1], x=clock.zone or "")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
     figure.suptitle(f"{columns.id} {name}" if columns.id else "", x=0.02, ha="left", fontsize=10)
