@@ -4,6 +4,8 @@ import pytest
 
 from cru import Forecaster
 
+FAR = pytest.mark.filterwarnings("ignore:answers lie up to")  # farther than the table could teach
+
 
 def stations(count: int = 24, readings: int = 30, *, seed: int = 0) -> pd.DataFrame:
     """Stations with days of their own: a slow wander, a second variable that follows it, values missing."""

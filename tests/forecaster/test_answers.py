@@ -1,3 +1,4 @@
+import dataclasses
 import tracemalloc
 
 import numpy as np
@@ -57,7 +58,8 @@ def test_leads_are_the_times_to_the_nearest_reading_and_apart_for_a_variable_not
             assert lead.tolist() == np.where(read | np.isinf(nearest), nearest, UNREAD).tolist()
 
 
-def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them():
+def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkeypatch):
+    monkeypatch.setattr("cru.forecaster.practice.SPARSE", 0.0)
     given = series([60] * 600 + [1] * 50, seed=1)
     task = practice(given, seed=5)
     assert (task.values[task.hidden] == 0).all() and (task.mask == given.mask & ~task.hidden).all()
@@ -123,13 +125,42 @@ def test_windows_of_a_long_series_do_not_copy_it_for_each():
     assert peak < 20 * long.times.nbytes  # a thousand copies are a thousand times as much
 
 
+def test_practice_leaves_out_some_of_the_times_that_it_withholds(monkeypatch):
+    given = series([60] * 600 + [1] * 50, seed=1)
+    sparse = practice(given, seed=5)
+    monkeypatch.setattr("cru.forecaster.practice.SPARSE", 0.0)
+    dense = practice(given, seed=5)
+    assert (sparse.lengths > 0).all() and sparse.ids == dense.ids
+    fewer = sparse.lengths < dense.lengths
+    assert 0.2 < fewer[:600].mean() < 0.45  # half of the two thirds in which time points are withheld
+    for i in range(600):
+        some, every = rows_of(sparse, i), rows_of(dense, i)
+        kept = np.isin(dense.times[every], sparse.times[some])
+        assert (dense.mask[every] == 0)[~kept].all()  # nothing that is shown
+        for name in ("values", "mask", "targets", "target_mask", "hidden"):
+            np.testing.assert_array_equal(getattr(sparse, name)[some], getattr(dense, name)[every][kept])
+
+
+def test_a_question_before_the_first_reading_moves_nothing():
+    given = series([8, 8], seed=2)
+    model = cru.models.create("cru", cru.models.spec_of(practice(given, 0)), hidden_size=4)
+    first, last = given.times[given.offsets[:-1]], given.times[given.offsets[1:] - 1]
+    plain = ask(given, [last[:1] + 2, last[1:] + 2])
+    early = ask(given, [np.array([first[0] - 300, first[0] - 7, last[0] + 2]), last[1:] + 2])
+    alone, besides = (raw_answers(model, question.series) for question in (plain, early))
+    for said, again in zip(alone, besides, strict=True):
+        np.testing.assert_allclose(again[early.rows][2:], said[plain.rows], rtol=1e-5)
+        np.testing.assert_allclose(again[early.rows][0], again[early.rows][1], rtol=1e-5)  # what is known of all
+
+
 def test_a_long_series_does_not_make_the_others_long():
     mixed = series([3, 900, 5, 7, 0, 640])
+    mixed = dataclasses.replace(mixed, mask=np.ones_like(mixed.mask))
     model = cru.models.create("cru", cru.models.spec_of(practice(mixed, 0)), hidden_size=4)
     shapes = []
     model.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].times.shape)))
     mean, var = raw_answers(model, mixed)
-    assert shapes == [(4, 7), (2, 900)]
+    assert shapes == [(3, 7), (2, 900)]
     for number, (batch, said) in enumerate(predict(model, mixed, batch_size=1)):
         rows = rows_of(mixed, number)
         np.testing.assert_allclose(mean[rows], said.mean[batch.valid].detach().numpy(), atol=1e-5)

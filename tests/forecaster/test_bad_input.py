@@ -11,7 +11,7 @@ import pytest
 from cru import Forecaster
 from cru.forecaster import learning
 from cru.forecaster.plot import draw
-from tests.forecaster.conftest import stations
+from tests.forecaster.conftest import FAR, stations
 
 
 def fit(table, **columns):
@@ -153,6 +153,7 @@ def test_mixed_time_zones(table, tmp_path):
     refused(lambda: fit(tmp_path / "mixed.csv"), "'date' must hold dates of one form")
 
 
+@FAR
 def test_lengths_of_time_of_every_kind_are_understood(repeater):
     day = datetime.timedelta(days=14)
     same = ["2 weeks", "2W", "14 days", "14D", "336 hours", day, pd.Timedelta(day), np.timedelta64(14, "D")]
@@ -178,6 +179,7 @@ def test_times_of_every_kind_are_understood(repeater, table):
     refused(lambda: repeater.predict(table, at=table[["date"]]), "`at` must have the column 'station'")
 
 
+@FAR
 def test_centuries_away(repeater, table):
     far = [datetime.datetime(1, 1, 1), datetime.datetime(2024, 3, 1), datetime.datetime(9999, 1, 1)]
     first = datetime.datetime.fromisoformat(repeater.clock_.origin)
@@ -215,6 +217,7 @@ def test_columns_called_like_those_of_the_answers(table, name):
     refused(lambda: fit(table.rename(columns={"date": name}), time=name), f"`time` {sentence}")
 
 
+@FAR
 def test_ids_that_are_whole_numbers_written_as_floats(table):
     number = table["station"].str[1:].astype(int)
     whole, floats = (table.assign(station=number.astype(kind)) for kind in (int, float))
@@ -300,6 +303,7 @@ KINDS_OF_IDS = {
 }
 
 
+@FAR
 @pytest.mark.parametrize("kind", KINDS_OF_IDS)
 def test_ids_of_any_kind_are_the_same_series_however_they_are_asked_for(kind):
     one, other = KINDS_OF_IDS[kind]

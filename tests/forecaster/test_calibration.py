@@ -58,7 +58,7 @@ def test_with_too_few_errors_others_answer():
 
 def test_between_leads_it_is_interpolated_and_beyond_them_constant():
     widths = np.array([16, 8, 1, 2, 4])[:, None, None]
-    made = Calibration(np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None])
+    made = Calibration(np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1))
     factor = made.spread(np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None])[:, 0]
     assert factor == pytest.approx([16, 1, 2, 2, 3, 4, 4, 8], rel=1e-4)
     again = Calibration.from_dict(made.to_dict())
@@ -88,3 +88,33 @@ def test_what_the_variables_share_is_found_once_not_for_each_of_them(monkeypatch
     fitted = Calibration.fit(errors, np.ones(errors.shape, bool), np.ones(errors.shape), series=1000)
     assert found == [5000]
     assert fitted.quantile(0.975, np.ones((1, 500)))[0] == pytest.approx(np.full(500, 5.88), abs=0.3)
+
+
+def test_a_range_with_few_errors_takes_those_of_the_nearest_not_of_the_average():
+    rng = np.random.default_rng(5)
+    lead = np.exp(rng.uniform(np.log(1), np.log(1000), (8000, 2)))
+    errors = rng.normal(0, 1, lead.shape) * lead**0.5  # far ahead they are larger
+    counted = np.ones(errors.shape, bool)
+    counted[:, 1] = (lead[:, 1] < 100) | (np.arange(8000) < 20)  # hardly ever asked for far ahead
+    fitted = Calibration.fit(errors, counted, lead, series=1000)
+    near, far, farther = fitted.spread(np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]]))
+    assert far == pytest.approx([60**0.5, 60**0.5], rel=0.25) and near == pytest.approx([2**0.5, 2**0.5], rel=0.25)
+    assert farther[0] > 2.5 * far[0] and farther[1] >= 0.9 * far[1]
+    assert len(fitted.leads) == len(APART) + calibration.BINS
+
+
+def test_variables_are_drawn_together_as_their_errors_are():
+    rng = np.random.default_rng(6)
+    first = rng.normal(0, 1, 3000)
+    errors = np.stack([first, np.exp(0.9 * first + 0.1 * rng.normal(0, 1, 3000)), rng.normal(0, 1, 3000)], 1)
+    lead = np.ones(errors.shape)
+    fitted = Calibration.fit(errors, rng.random(errors.shape) < 0.9, lead, series=1000)
+    drawn = fitted.draw(fitted.uniform(rng, 3000), lead)
+    assert stats.spearmanr(drawn[:, 0], drawn[:, 1]).statistic > 0.8
+    assert abs(stats.spearmanr(drawn[:, 0], drawn[:, 2]).statistic) < 0.1
+    for k in range(3):
+        assert stats.ks_2samp(drawn[:, k], errors[:, k]).statistic < 0.05
+    again = Calibration.from_dict(fitted.to_dict())
+    np.testing.assert_array_equal(again.likeness, fitted.likeness)
+    wide = Calibration.fit(np.ones((5, 300)), np.ones((5, 300), bool), np.ones((5, 300)), series=5)
+    assert Calibration.from_dict(wide.to_dict()).uniform(rng, 4).shape == (4, 300)  # too many to be told together

@@ -5,7 +5,7 @@ import pytest
 
 from cru import Forecaster
 from cru.forecaster import learning
-from tests.forecaster.conftest import stations
+from tests.forecaster.conftest import FAR, stations
 
 LEVELS = ["lo-90", "lo-50", "hi-50", "hi-90"]
 
@@ -35,6 +35,7 @@ def test_the_step_is_about_the_typical_gap_and_never_longer_than_the_horizon(tab
     assert len(repeater.forecast(horizon="6h")) == 48
 
 
+@FAR
 def test_predict_between_before_and_after(table, repeater):
     one = table[table["station"] == "s03"]
     seen = one.dropna()
@@ -182,3 +183,47 @@ def test_a_time_is_the_same_number_whenever_it_is_met():
     assert model.clock_.unit == "h"
     np.testing.assert_array_equal(model.history_.times, model._series(table).times)
     assert np.isin(model.clock_.numbers(table["date"]), model.history_.times).all()
+
+
+def test_a_pause_longer_than_any_that_was_practised_does_no_more_harm_than_the_longest(trained):
+    table, longest = stations(4, 30, seed=41), trained.model_.spec.longest_gap
+    second = table.groupby("station").cumcount() >= 10
+    gap = table["date"].diff()[second & ~second.shift(fill_value=False)].max()
+    said = []
+    for pause in (pd.Timedelta(longest, "D") - gap, pd.Timedelta(longest, "D"), pd.Timedelta("30000D")):
+        paused = table.assign(date=table["date"].mask(second, table["date"] + pause))
+        stream = trained.stream()
+        stream.update_many(paused)
+        last = paused.groupby("station")["date"].max()
+        now = stream.predict_many([last.max() + pd.Timedelta("2D")])["mean"].to_numpy()
+        said.append((trained.forecast(paused, horizon="4D", every="2D")["mean"].to_numpy(), now))
+    for found in zip(*said, strict=True):
+        assert np.abs(found[2] - found[1]).max() < 1e-3 * np.ptp(found[1])
+        assert np.abs(found[1] - found[0]).max() < 0.2 * np.ptp(found[1])
+
+
+def test_who_asks_for_more_than_was_practised_is_told(trained):
+    with pytest.warns(UserWarning, match=r"up to 9000D from the readings .* no more than \d+D could be practised"):
+        trained.forecast(horizon="9000D", every="3000D")
+
+
+def test_a_constant_stays_one_whatever_its_size():
+    table = stations(8, 25, seed=42).assign(tiny=1e-9, zero=0.0, number=5.1)
+    model = Forecaster(epochs=1, progress=False).fit(table, id="station", time="date")
+    for said in (model.forecast(horizon="4D"), model.sample(2, horizon="4D").rename(columns={"value": "mean"})):
+        for name, constant in {"tiny": 1e-9, "zero": 0.0, "number": 5.1}.items():
+            assert said[said["variable"] == name]["mean"].to_numpy() == pytest.approx(constant, rel=1e-9, abs=1e-300)
+    band = model.forecast(horizon="4D")[lambda frame: frame["variable"] == "number"]
+    assert (band["hi-90"] - band["lo-90"]).max() < 1e-9
+
+
+def test_a_score_is_around_what_was_learnt_not_around_the_values_that_are_scored():
+    """A model that knows each series' level is good, also where the few series of a table lie close together."""
+    rng = np.random.default_rng(7)
+    level = np.repeat(rng.normal(0, 3, 60), 15)
+    table = pd.DataFrame({"s": np.repeat(np.arange(60), 15), "t": np.tile(np.arange(15.0), 60)})
+    table["x"] = level + rng.normal(0, 1, len(table))
+    model = Forecaster("series-mean", progress=False).fit(table, id="s", time="t")
+    away = table[table["s"] == int(np.abs(level[::15]).argmax())]
+    assert model.score(away) > 0.7
+    assert model.scores_["series"] == 12

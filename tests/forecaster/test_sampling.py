@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 
+from cru import Forecaster
 from cru.forecaster import sampling
 from tests.forecaster.conftest import stations
 
@@ -19,6 +20,33 @@ def test_trajectories_spread_as_the_forecast_does_and_hang_together(trained):
     assert (high.std() > 0).all() and high.iloc[:, -1].std() > high.iloc[:, 0].std()
     steps = high.corr().to_numpy()
     assert np.diag(steps, 1).min() > 0.3  # neighbours in time are alike, as in a wander
+
+
+def test_every_draw_is_spread_as_predict_says(trained):
+    """A walk of many steps, whose single errors would add up."""
+    table, ahead = stations(3, 25, seed=26), {"horizon": "40D", "every": "2D"}
+    drawn = trained.sample(400, table, **ahead, seed=2)
+    said = trained.forecast(table, **ahead, level=[50, 90]).set_index(["station", "date", "variable"])
+    found = drawn.groupby(["station", "date", "variable"])["value"]
+    for name, p in (("lo-90", 0.05), ("lo-50", 0.25), ("hi-50", 0.75), ("hi-90", 0.95)):
+        apart = (found.quantile(p) - said[name]) / said["std"]
+        assert apart.abs().max() < 0.15
+    one = trained.sample(1, table, **ahead, seed=2)  # a single one is spread so, too, over series and times
+    first = drawn[drawn["sample"] == 0]
+    assert len(one) == len(first)
+    wide = one.set_index(["station", "date", "variable"])["value"]
+    inside = (wide >= said["lo-90"]) & (wide <= said["hi-90"])
+    assert 0.6 < inside.mean() <= 1.0
+
+
+def test_variables_that_go_together_are_drawn_together():
+    rng = np.random.default_rng(0)
+    table = stations(30, 25, seed=27)
+    table["low"] = table["high"] + rng.normal(0, 0.1, len(table))
+    model = Forecaster("last-value", progress=False).fit(table, id="station", time="date")
+    drawn = model.sample(300, table[table["station"] == "s03"], horizon="8D", every="8D")
+    both = drawn.pivot(index="sample", columns="variable", values="value")
+    assert both.corr().iloc[0, 1] > 0.9
 
 
 def test_the_seed_decides(trained):

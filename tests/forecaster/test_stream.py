@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from cru import Forecaster
+from tests.forecaster.conftest import FAR
 
 STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"]  # all that do
 NUMBERS = ["mean", "std", "lo-90", "hi-90"]
@@ -55,6 +56,7 @@ def close(found: pd.DataFrame, expected: pd.DataFrame, tolerance: float) -> None
     assert difference.max().max() < tolerance
 
 
+@FAR
 @pytest.mark.parametrize("name", STREAMING)
 def test_the_numbers_of_the_batch_call(name: str) -> None:
     forecaster, table = fitted(name), readings(4, seed=1)
@@ -95,6 +97,25 @@ def test_a_table_at_once_or_in_parts_gives_the_same(forecaster) -> None:
 def test_a_new_series_begins_with_what_is_known_of_all(forecaster) -> None:
     expected = forecaster.predict(readings(1), at={"new": [3.0]})
     close(as_frame(forecaster.stream(), expected), expected, 1e-5)
+
+
+def test_a_series_begins_with_its_first_value(forecaster) -> None:
+    stream, many = forecaster.stream(), forecaster.stream()
+    assert stream.update("a", -300.0, {}) and stream.update("a", -200.0, {"warm": None}) and len(stream) == 0
+    assert many.update_many(pd.DataFrame({"name": "a", "day": [-300.0, -200.0], "warm": np.nan, "wet": np.nan})) == 2
+    assert len(many) == 0
+    for one in (stream, many):
+        one.update("a", 1.0, {"warm": 20.0})
+    alone = forecaster.stream()
+    alone.update("a", 1.0, {"warm": 20.0})
+    assert stream.predict("a", 2.0) == many.predict("a", 2.0) == alone.predict("a", 2.0)
+
+
+def test_yes_and_no_are_one_and_zero_as_in_a_table(forecaster) -> None:
+    streams = [forecaster.stream() for _ in range(3)]
+    for stream, yes in zip(streams, (1, True, np.True_), strict=True):
+        stream.update("a", 1.0, {"warm": yes})
+    assert streams[0].predict("a", 2.0) == streams[1].predict("a", 2.0) == streams[2].predict("a", 2.0)
 
 
 def test_a_late_reading_is_refused_or_dropped(forecaster) -> None:
@@ -141,7 +162,7 @@ def test_memory_is_constant_in_time_and_small_for_each_series(forecaster) -> Non
     assert [tuple(tensor.shape) for tensor in stream.rows.tensors] == before
     stream.update_many(readings(3000, 2))
     size = sum(tensor.numel() * tensor.element_size() for tensor in stream.rows.tensors)
-    assert len(stream) == 3001 and size < 2 * 3001 * 100  # bytes
+    assert 2950 < len(stream) <= 3001 and size < 2 * 3001 * 100  # bytes
 
 
 def test_saved_and_restored(forecaster, tmp_path) -> None:
@@ -194,7 +215,6 @@ def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) ->
         ({"warm": float("inf")}, r"`values` must be sensible numbers, or None \(null\) for missing, got 'warm': inf"),
         ({"warm": 1e30}, "sensible numbers"),
         ({"warm": "20"}, "sensible numbers"),
-        ({"warm": True}, "sensible numbers"),
     ):
         with pytest.raises(ValueError, match=said):
             stream.update("a0", 24.0, values)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cru.functional import gaps
+from cru.functional import gaps, shortened
 
 
 def test_gaps_are_taken_before_any_cast() -> None:
@@ -29,3 +29,27 @@ def test_decreasing_times_are_named() -> None:
 def test_infinite_times_are_named() -> None:
     with pytest.raises(ValueError, match=r"`times` must be finite: series 0 has inf at step 1"):
         gaps(torch.tensor([[0.0, float("inf")]]), None, 1.0, torch.float32)
+
+
+def test_stretches_without_a_reading_are_shortened_whoever_asks_between():
+    """By hand, row for row: the time since the last reading, no more than 10, and the gaps that this makes."""
+    generator = torch.Generator().manual_seed(0)
+    times = torch.rand(6, 30, generator=generator, dtype=torch.float64).mul(8).cumsum(1) + 1e6
+    observed = torch.rand(6, 30, generator=generator) < 0.3
+    for start in (None, times[:, 0] - 7):
+        found = shortened(times, observed, 10.0, start)
+        for series in range(6):
+            last = now = float(times[series, 0] if start is None else start[series])
+            base = now
+            for step in range(30):
+                since = min(float(times[series, step]) - last, 10.0)
+                now = base + since
+                assert float(found[series, step]) == pytest.approx(now, abs=1e-6)
+                if observed[series, step]:
+                    base, last = now, float(times[series, step])
+    assert shortened(times, observed, None) is times and shortened(times, observed, 1e9) is times
+    some = torch.ones(6, 30, dtype=torch.bool)
+    some[:, 5:20] = False
+    fewer = torch.cat([times[:, :5], times[:, 20:]], 1)
+    dense, sparse = shortened(times, some, 10.0), shortened(fewer, torch.ones(6, 15, dtype=torch.bool), 10.0)
+    torch.testing.assert_close(dense[:, 20:], sparse[:, 5:])  # questions between change nothing

@@ -1,12 +1,11 @@
 """``cru fit``: a forecaster for one's own table."""
 
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
+from cru.cli.console import make_console, noting
 
 
 def fit(
@@ -40,8 +39,7 @@ def fit(
     columns = {"id": id_, "time": time, "values": chosen, "variable": variable}
     console = make_console()
     try:
-        with warnings.catch_warnings(action="always", category=UserWarning):
-            warnings.showwarning = lambda message, *_, **__: console.print(f"Note: {message}", soft_wrap=True)
+        with noting(console):
             forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -54,7 +52,7 @@ def fit(
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
     said = f"R² {scores['r2']:.3f} (the last value seen: {scores['r2_last_value']:.3f})"
-    said += f" on {scores['count']:,} withheld values"
+    said += f" on {scores['count']:,} withheld values of {scores['series']:,} series"
     if "coverage90" in scores:
         said += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
     console.print(f"{said}. {kept} in {out}.", soft_wrap=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cru.cli.console import make_console
+from cru.cli.console import make_console, noting
 
 if TYPE_CHECKING:
     from cru.forecaster import Forecaster
@@ -30,9 +30,11 @@ def forecast(
     check_ending(out)
     forecaster = Forecaster.load(model)
     steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
-    answers = forecaster.forecast(table, **steps, level=level or [50, 90])
+    console = make_console()
+    with noting(console):
+        answers = forecaster.forecast(table, **steps, level=level or [50, 90])
     write_frame(answers, out)
-    make_console().print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
+    console.print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
 
 
 def as_length(text: str | None, forecaster: "Forecaster") -> float | str | None:

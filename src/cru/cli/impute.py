@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
+from cru.cli.console import make_console, noting
 from cru.cli.forecast import Level, Model, Out
 
 
@@ -20,6 +20,8 @@ def impute(
     from cru.forecaster.frames import check_ending, write_frame
 
     check_ending(out)
-    answers = Forecaster.load(model).impute(table, level=level or [50, 90])
+    forecaster, console = Forecaster.load(model), make_console()
+    with noting(console):
+        answers = forecaster.impute(table, level=level or [50, 90])
     write_frame(answers, out)
-    make_console().print(f"{len(answers):,} missing values in {out}.", soft_wrap=True)
+    console.print(f"{len(answers):,} missing values in {out}.", soft_wrap=True)

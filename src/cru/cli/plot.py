@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
+from cru.cli.console import make_console, noting
 from cru.cli.forecast import Model, as_length
 
 
@@ -27,6 +27,8 @@ def plot(
         check_path(out)  # before the long part
     forecaster = Forecaster.load(model)
     readings, name = one_series(forecaster, table, series)
-    figure = draw(forecaster, readings, horizon=as_length(horizon, forecaster))
+    console = make_console()
+    with noting(console):
+        figure = draw(forecaster, readings, horizon=as_length(horizon, forecaster))
     path = save(figure, out or Path(f"{name or 'series'}.png".replace("/", "-")))
-    make_console().print(f"Picture: {path}", soft_wrap=True)
+    console.print(f"Picture: {path}", soft_wrap=True)

@@ -36,12 +36,19 @@ def calibrated(
     levels: Sequence[float] = (),
 ) -> Answer:
     """From a model's scaled mean and variance to honest numbers in the user's units."""
-    std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
+    mean, std = standard(mean, var, calibration)
     bounds = {}
     for level in levels:
         for side, p in (("lo", 0.5 - level / 200), ("hi", 0.5 + level / 200)):
             bounds[f"{side}-{level:g}"] = scaler.inverse(mean + std * calibration.quantile(p, lead))
     return Answer(scaler.inverse(mean), scaler.inverse_std(std * calibration.spread(lead)), bounds)
+
+
+def standard(
+    mean: Float[np.ndarray, "n variable"], var: Float[np.ndarray, "n variable"], calibration: Calibration
+) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
+    """The mean, of a constant variable the constant, and the deviation that errors are measured in; scaled units."""
+    return np.where(calibration.constant, 0.0, mean), np.sqrt(np.maximum(var, VARIANCE_FLOOR))
 
 
 def check_levels(level: Any) -> tuple[float, ...]:
@@ -57,17 +64,32 @@ def check_levels(level: Any) -> tuple[float, ...]:
 def raw_answers(
     model: Model, series: SeriesSet
 ) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
-    """The model's own mean and variance at every time point of scaled series."""
+    """The model's own mean and variance at every time point of scaled series.
+
+    Before its first reading nothing is known of a series, and a question there must not move the start of what follows:
+    a model that runs forward answers each of those time points by itself.
+    """
     mean, var = np.empty(series.values.shape), np.empty(series.values.shape)
+    early = np.isinf(since_reading(series)) if model.causal else np.zeros(len(series.times), bool)
+    later, offsets = np.flatnonzero(~early), np.concatenate([[0], np.cumsum(~early)])[series.offsets]
+    alone, owner = np.flatnonzero(early), series.series_index[early]
+    _run(model, series.take_rows(later, offsets), later, BATCH, mean, var)
+    _run(model, series.excerpts(owner, series.step_index[alone], np.ones_like(owner)), alone, 64 * BATCH, mean, var)
+    return mean, var
+
+
+def _run(model: Model, series: SeriesSet, place: np.ndarray, size: int, mean: np.ndarray, var: np.ndarray) -> None:
+    """Write what a model says at each row of ``series`` into its ``place``."""
+    some = np.flatnonzero(series.lengths)
     with torch.no_grad(), evaluating(model):
-        for chosen in alike(series.lengths, BATCH):
+        for numbers in alike(series.lengths[some], size):
+            chosen = some[numbers]
             batch = series.batch(chosen, dtype=model.dtype)
             said = model(batch)
             assert said.var is not None  # features are Gaussian
             valid = batch.valid.numpy()
-            rows = (series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]
+            rows = place[(series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]]
             mean[rows], var[rows] = said.mean.double().numpy()[valid], said.var.double().numpy()[valid]
-    return mean, var
 
 
 def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:
@@ -76,7 +98,7 @@ def leads(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable
 
     For a model that looks at later readings, too, the time to the nearest on either side, and all that is ever read.
     """
-    return lead_of(_since(series, causal=causal)[:, None], _read(series, causal=causal))
+    return lead_of(since_reading(series, causal=causal)[:, None], _read(series, causal=causal))
 
 
 def lead_of(since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -92,7 +114,8 @@ def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"
     return read
 
 
-def _since(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, " row"]:
+def since_reading(series: SeriesSet, *, causal: bool = True) -> Float[np.ndarray, " row"]:
+    """The time since the last reading of any variable, infinite before the first; or to the nearest on either side."""
     seen = np.asarray(series.mask.any(1))
     rows = np.arange(len(seen))
     begins, ends = (np.repeat(side, series.lengths) for side in (series.offsets[:-1], series.offsets[1:]))

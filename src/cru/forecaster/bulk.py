@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cru.data import Batch, SeriesSet
 from cru.data.series import alike
-from cru.forecaster.answers import BATCH, Answer, lead_of
+from cru.forecaster.answers import BATCH, Answer, lead_of, since_reading
 from cru.forecaster.frames import further_look, long_frame
 from cru.forecaster.stream import LOOK_BACK, SORT, Kept
 
@@ -37,8 +37,10 @@ def take_in(stream: "Stream", table: Any) -> int:
 
 
 def absorb(stream: "Stream", series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
-    """All readings of series that have these rows in the stream, -1 for a new one."""
+    """All readings of series that have these rows in the stream, -1 for a new one: it begins with its first value."""
     series = series.scaled_by(stream.forecaster.scaler_)
+    begun = np.isfinite(since_reading(series)) | (rows >= 0)[series.series_index]
+    series = series.take_rows(np.flatnonzero(begun), np.concatenate([[0], np.cumsum(begun)])[series.offsets])
     for known in (True, False):
         group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
         for numbers in alike(series.lengths[group], BATCH):

@@ -1,15 +1,19 @@
 """Intervals that hold what they say: the quantiles of the standardised errors on series that were not trained on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int64
 
 ENOUGH = 100  # errors before a variable has quantiles of its own
 SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so many ranges
 SKEWED = 50  # series before errors upwards and downwards are told apart
+COUPLED = 200  # variables whose errors at one time are drawn alike; more are drawn each for itself
 _TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
 PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 _Z90 = NormalDist().inv_cdf(0.95)
@@ -33,6 +37,7 @@ class Calibration:
 
     leads: Float[np.ndarray, " lead"]
     quantiles: Float[np.ndarray, "lead variable probability"]
+    likeness: Float[np.ndarray, "coupled coupled"]  # correlation of the errors at one time; empty: none is known
 
     @staticmethod
     def fit(
@@ -41,32 +46,44 @@ class Calibration:
         lead: Float[np.ndarray, "row variable"],
         *,
         series: int,
+        constant: Bool[np.ndarray, " variable"] | None = None,
     ) -> "Calibration":
         """From standardised errors where they are ``counted``, their leads, and the number of series.
 
         Errors of one series are alike, so it is the number of series that says how fine a distinction they bear: of
-        leads, and of errors upwards and downwards.
+        leads, and of errors upwards and downwards. A variable that is ``constant`` in the
+        whole table has none.
         """
+        likeness = _likeness(errors, counted & (lead > 0))  # where none of the others is known
         if series < SKEWED:
             errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, (2, 1))
         usual = counted & (lead >= 0) & np.isfinite(lead)
         between = lead[usual & (lead > 0)]
         bins = int(np.clip(series // SERIES, 1, BINS))
         shortest, longest = np.quantile(between, (0.02, 0.98)) if len(between) else (1.0, 1.0)
-        edges = np.geomspace(shortest, longest, bins - 1)
+        edges = np.geomspace(shortest, longest, bins + 1)[1:-1]
         group = np.where(usual & (lead > 0), np.searchsorted(edges, lead, side="left"), -1)
         kept = [usual & (group == g) for g in range(len(edges) + 1) if (group == g).any()]
         leads = [*APART, *(float(np.median(lead[among])) for among in kept)]
         each = _own(errors, usual, _shared(errors[usual], np.tile(NORMAL, (errors.shape[1], 1))))
         rare = [counted & (lead == apart) for apart in (UNREAD, np.inf)]
         own = [_own(errors, among, _shared(errors[among], each)) for among in rare]
-        own += [_own(errors, among, each) for among in (usual & (lead == 0), *kept)]
-        return Calibration(np.array(leads), np.round(own, 6))  # as it is saved
+        own += [_own(errors, usual & (lead == 0), each), *_nearest(errors, kept, each)]
+        quantiles = np.round(own, 6)  # as it is saved
+        if constant is not None:
+            quantiles[:, constant] = 0
+        return Calibration(np.array(leads), quantiles, likeness)
 
     @property
     def measured(self) -> bool:
         """Whether there were errors enough to go by, at any lead and of any variable."""
-        return not np.allclose(self.quantiles, NORMAL, atol=1e-5)
+        return not np.allclose(self.quantiles[:, ~self.constant], NORMAL, atol=1e-5)
+
+    @cached_property
+    def constant(self) -> Bool[np.ndarray, " variable"]:
+        """Which variables never vary."""
+        never: np.ndarray = (self.quantiles == 0).all((0, 2))
+        return never
 
     def quantile(self, p: float, lead: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
         """The ``p``-quantile of the standardised error of each variable at its lead."""
@@ -81,6 +98,20 @@ class Calibration:
         width = self.quantile(0.95, lead) - self.quantile(0.05, lead)
         factor: np.ndarray = np.maximum(width / (2 * _Z90), 1e-6)
         return factor
+
+    def uniform(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n variable"]:
+        """Numbers between 0 and 1 at random, those of a row as alike as the errors at one time are."""
+        numbers = rng.standard_normal((n, self.quantiles.shape[1]))
+        if len(self.likeness):
+            numbers = numbers @ self._root
+        uniform: np.ndarray = torch.special.ndtr(torch.from_numpy(numbers)).numpy()
+        return uniform
+
+    @cached_property
+    def _root(self) -> np.ndarray:
+        values, vectors = np.linalg.eigh(self.likeness)
+        root: np.ndarray = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+        return root
 
     def draw(self, uniform: Float[np.ndarray, "n variable"], lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
         """Standardised errors at random, by the inverse of their distribution."""
@@ -113,12 +144,17 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"leads": self.leads[len(APART) :].tolist(), "quantiles": self.quantiles.tolist()}
+        return {
+            "leads": self.leads[len(APART) :].tolist(),
+            "quantiles": self.quantiles.tolist(),
+            "likeness": self.likeness.tolist(),
+        }
 
     @staticmethod
     def from_dict(saved: dict[str, Any]) -> "Calibration":
         """The reverse."""
-        return Calibration(np.array([*APART, *saved["leads"]]), np.array(saved["quantiles"]))
+        likeness = np.array(saved["likeness"]).reshape(2 * (len(saved["likeness"]),))
+        return Calibration(np.array([*APART, *saved["leads"]]), np.array(saved["quantiles"]), likeness)
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
@@ -127,6 +163,36 @@ def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.n
     for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
         found[k] = _quantiles(errors[counted[:, k], k])
     return found
+
+
+def _nearest(errors: np.ndarray, ranges: Sequence[np.ndarray], otherwise: np.ndarray) -> np.ndarray:
+    """The quantiles of each range of leads. A variable with too few errors in one takes those of the nearest range with
+    enough, so that what is rarely measured, far ahead, is not taken to be as easy as the average."""
+    if not ranges:
+        return np.empty((0, *otherwise.shape))
+    found = np.stack([_own(errors, among, otherwise) for among in ranges])
+    enough = np.stack([among.sum(0) >= ENOUGH for among in ranges])  # (range, variable)
+    number = np.arange(len(ranges))
+    distance = np.where(enough, np.abs(number[:, None, None] - number[:, None]), len(ranges))  # (to, from, variable)
+    nearest: np.ndarray = found[distance.argmin(1), np.arange(found.shape[1])]
+    return nearest
+
+
+def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """The correlation of the variables' errors at one time, by their normal scores; of those rarely there together it
+    is taken to be smaller. Nothing where there are too few errors, or too many variables."""
+    size = errors.shape[1]
+    if not 2 <= size <= COUPLED or np.sum(counted.sum(1) > 1) < ENOUGH:
+        return np.eye(size) if size <= COUPLED else np.empty((0, 0))
+    scores = np.zeros(errors.shape)
+    for k in range(size):
+        among = counted[:, k]
+        place = errors[among, k].argsort().argsort() + 0.5
+        scores[among, k] = torch.special.ndtri(torch.from_numpy(place / max(1, len(place)))).numpy()
+    together = scores.T @ scores
+    length = np.sqrt(np.maximum(np.diag(together), 1e-12))
+    np.fill_diagonal(together, length**2)
+    return np.round(together / length / length[:, None], 4)
 
 
 def _shared(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -162,6 +162,14 @@ class Clock:
             raise ValueError(f"`{argument}` must be longer than zero, got {length!r}.")
         return found
 
+    def written(self, length: float) -> str:
+        """A length of time as a user may write it: 30D, or the number.
+
+        >>> Clock(kind="date", unit="D").written(30.26)
+        '30.3D'
+        """
+        return f"{length:.0f}{self.unit}" if length >= 100 else f"{length:.3g}{self.unit}"
+
     def _parsed(self, length: Any, argument: str) -> float:
         tick = UNITS[self.unit] // 1000  # not in nanoseconds, of which 64 bits end after 292 years
         if isinstance(length, datetime.timedelta):  # pandas' own are such

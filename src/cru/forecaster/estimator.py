@@ -23,7 +23,7 @@ from cru.forecaster.frames import (
     median_gap,
 )
 from cru.forecaster.manners import Estimator
-from cru.forecaster.scoring import errors_of, judge, r_squared
+from cru.forecaster.scoring import constant, errors_of, judge, r_squared
 from cru.models import Model
 from cru.training.listener import Listener
 from cru.training.settings import TrainingSettings, build
@@ -132,7 +132,7 @@ class Forecaster(Estimator):
         self.name_, self.model_, self.scaler_, self.clock_, self.columns_ = name, model, scaler, clock, columns
         self.names_, self.options_, self.history_ = series.names, options, series
         self.gap_ = median_gap(series)
-        self.calibration_ = errors.calibration()
+        self.calibration_ = errors.calibration(constant(series))
         self.scores_ = judge(errors) | {"r2_last_value": floor}
         return self
 
@@ -256,14 +256,26 @@ class Forecaster(Estimator):
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)
 
+    def _warn_of_far(self, lead: np.ndarray) -> None:
+        """Where nothing has been practised, nothing is promised."""
+        longest, far = self.model_.spec.longest_gap, float(np.max(lead[np.isfinite(lead)], initial=0.0))
+        if longest is not None and far > longest:
+            asked, practised = (self.clock_.written(span) for span in (far, longest))
+            warnings.warn(
+                f"answers lie up to {asked} from the readings that they go by, and no more than {practised} could be "
+                "practised on the training table: beyond that neither means nor intervals have been tested.",
+                stacklevel=4,
+            )
+
     def _answer(
         self, question: Question, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
     ) -> Any:
         series, rows = question.series.scaled_by(self.scaler_), question.rows
         mean, var = raw_answers(self.model_, series)
-        lead = leads(series, causal=self.model_.causal)
+        lead = leads(series, causal=self.model_.causal)[rows]
+        self._warn_of_far(lead)
         answer = calibrated(
-            mean[rows], var[rows], lead[rows], scaler=self.scaler_, calibration=self.calibration_, levels=levels
+            mean[rows], var[rows], lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels
         )
         wanted = np.ones(answer.mean.shape, bool) if wanted is None else wanted
         row, column = np.nonzero(wanted)

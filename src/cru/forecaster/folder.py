@@ -173,7 +173,7 @@ def _card(forecaster: "Forecaster", config: dict[str, Any]) -> str:
 `{forecaster.name_}` with {forecaster.model_.num_parameters:,} parameters, fitted by cru {config["version"]} to {size}:
 {names}, with times in `{columns.time}`{f" and series named by `{columns.id}`" if columns.id else ""}.
 
-| on {scores["count"]:,} withheld values of validation series | |
+| on {scores["count"]:,} withheld values of {scores["series"]:,} validation series | |
 |---|---|
 {table}
 {doubt}

@@ -12,6 +12,7 @@ import torch
 
 from cru.data import SeriesSet
 from cru.data.random import generator
+from cru.forecaster.answers import leads
 from cru.forecaster.frames import median_gap
 from cru.forecaster.practice import practice
 from cru.models import Model, create, spec_of
@@ -99,6 +100,14 @@ def default_options(model: str, variables: int, options: Mapping[str, Any]) -> d
     return {name: value for name, value in own.items() if name in known} | dict(options)
 
 
+def longest_lead(task: SeriesSet) -> float | None:
+    """How far from the last reading values are practised, but for the farthest 1 %."""
+    assert task.hidden is not None
+    lead = leads(task, causal=True)[task.hidden]
+    lead = lead[(lead > 0) & np.isfinite(lead)]
+    return float(np.quantile(lead, 0.99)) if len(lead) else None
+
+
 def learn(
     parts: Parts,
     *,
@@ -123,9 +132,11 @@ def learn(
     def renew(epoch: int) -> SeriesSet:
         return practice(windows(parts.train, generator((seed, _WINDOWS, epoch))), (seed, _TRAIN, epoch))
 
+    spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train))
+    spec = dataclasses.replace(spec, longest_gap=longest_lead(renew(0)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = create(model, spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train)), **options)
+        made = create(model, spec, **options)
     engine = Engine()
     made.to(engine.device).prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
     del whole, pieces  # they may be large

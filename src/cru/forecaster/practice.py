@@ -14,6 +14,7 @@ VARIABLES = 0.2  # of the variables of such a series withheld altogether: some p
 RUNS = 0.25  # of time points withheld in runs of all lengths, as devices fail: a filter forecasts into each of them
 NOTHING = 0.1  # of the series that end show no reading at all: what is there to say of a new one?
 TOLD = 0.2  # of what is shown is a target, too
+SPARSE = 0.5  # of the series are asked about at some of the times withheld only: users ask for one time, or for many
 
 
 def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
@@ -23,7 +24,9 @@ def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
     Not all at once: what is known before a forecast is then as complete as it will be. The lengths of the runs are
     log-uniform, from one time point to a quarter of the series, so that leads of every order occur. Withheld values are
     targets, and the only ones that are scored; of what is shown a few are targets, too, because a model must also know
-    what it has just been told, but all of them, being easy, might outweigh the others.
+    what it has just been told, but all of them, being easy, might outweigh the others. Time points between readings are
+    steps of a model even where nothing is read: in half of the series a share of the withheld ones, mostly a large
+    one, is left out, so that what it says does not hang on being asked at every step.
 
     >>> practice(series, seed=0).task.scored
     'hidden'
@@ -34,13 +37,17 @@ def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
     withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < VALUES))
     withheld |= (((kind == 1) & _runs(series, rng)) | ((kind == 2) & _ends(series, rng)))[:, None]
     told = rng.random(series.values.shape) < TOLD
-    return dataclasses.replace(
+    task = dataclasses.replace(
         hide(series, withheld),
         targets=series.values,
         target_mask=series.mask & (withheld | told),
         hidden=series.mask & withheld,
         task=Task("practice", scored="hidden"),
     )
+    share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SPARSE)
+    gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
+    gone[series.offsets[1:][series.lengths > 0] - 1] = False  # the last stays: a series is not empty
+    return task.take_rows(np.flatnonzero(~gone), np.concatenate([[0], np.cumsum(~gone)])[series.offsets])
 
 
 def _runs(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:

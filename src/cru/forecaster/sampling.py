@@ -1,6 +1,7 @@
-"""Trajectories: values drawn one time after another, each given all that came before."""
+"""Trajectories: each value as `predict` says it is spread, and the values of one as they hang together."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -9,13 +10,15 @@ from jaxtyping import Float, Int64
 
 from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.forecaster.answers import ask, lead_of, leads, raw_answers
+from cru.forecaster.answers import Question, ask, lead_of, leads, raw_answers, standard
 from cru.forecaster.bulk import absorb, questions
 from cru.forecaster.stream import Kept
-from cru.functional.likelihood import VARIANCE_FLOOR
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
+
+MEMBERS = 50  # at least so many are drawn: their order at a time says how large each is
+_ROOM = 20_000_000  # values that are drawn together
 
 
 class Drawn(NamedTuple):
@@ -27,18 +30,64 @@ class Drawn(NamedTuple):
     values: Float[np.ndarray, "row variable"]
 
 
-def trajectories(forecaster: "Forecaster", series: SeriesSet, times: list[np.ndarray], n: int, *, seed: int) -> Drawn:
-    """At each step the next time of every copy of every series is predicted, drawn, and made a reading.
+def trajectories(
+    forecaster: "Forecaster", series: SeriesSet, times: Sequence[np.ndarray], n: int, *, seed: int
+) -> Drawn:
+    """``n`` of each series, by ensemble copula coupling (Schefzik et al. 2013).
 
-    A reading that is there already stays as it is. A model that keeps a state goes on from it where all times lie after
-    the readings, as many for each series; else each step runs it over all of the series.
+    Values are drawn one time after another, each made a reading for the next. Errors of single steps add up, so that
+    these draws are spread otherwise than `predict` says; but their order says how a trajectory hangs together. So the
+    k-th of m draws at a time becomes the k/m-quantile of `predict` there. A reading that is there stays as it is.
     """
-    model, scaler, rng = forecaster.model_, forecaster.scaler_, generator(seed)
-    later = _later(series, times)
-    if model.streams and later is not None:
-        return _onward(forecaster, series, later, n, rng)
-    question = ask(series.take(np.tile(np.arange(len(series)), n)), list(times) * n)
-    state, rows = question.series.scaled_by(scaler), question.rows
+    rng, members = generator(seed), max(n, MEMBERS)
+    size = sum(map(len, times)) * members * len(forecaster.names_)
+    parts = np.array_split(np.arange(len(series)), min(len(series), 1 + size // _ROOM)) if len(series) else []
+    owner, moments, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty((n, 0, len(forecaster.names_)))]
+    for part in parts:
+        some, asked = series.take(part), [np.unique(times[i]) for i in part]
+        question = ask(some, asked)
+        onward = forecaster.model_.streams and _later(some, asked)
+        drawn = (
+            _onward(forecaster, some, np.stack(asked), members, rng)
+            if onward
+            else _anew(forecaster, question, members, rng)
+        )
+        owner.append(part[question.series.series_index[question.rows]])
+        moments.append(question.series.times[question.rows])
+        values.append(_coupled(forecaster, question, drawn, n, rng))
+    each, every = np.concatenate(owner), np.concatenate(moments)
+    sample = np.repeat(np.arange(n), len(each))
+    return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), -1))
+
+
+def _coupled(
+    forecaster: "Forecaster",
+    question: Question,
+    drawn: Float[np.ndarray, "member asked variable"],
+    n: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "n asked variable"]:
+    """The quantiles of `predict`, in the order of the draws; in the user's units."""
+    model, calibration, rows = forecaster.model_, forecaster.calibration_, question.rows
+    series = question.series.scaled_by(forecaster.scaler_)
+    mean, var = raw_answers(model, series)
+    mean, std = standard(mean[rows], var[rows], calibration)
+    lead = leads(series, causal=model.causal)[rows]
+    forecaster._warn_of_far(lead)
+    place = drawn.argsort(0, kind="stable").argsort(0, kind="stable")[:n]
+    uniform = (place + rng.random(place.shape)) / len(drawn)
+    noise = np.stack([calibration.draw(one, lead) for one in uniform])
+    return forecaster.scaler_.inverse(np.where(series.mask[rows], series.values[rows], mean + std * noise))
+
+
+def _anew(
+    forecaster: "Forecaster", question: Question, members: int, rng: np.random.Generator
+) -> Float[np.ndarray, "member asked variable"]:
+    """Every step runs the model over all of the series, with what has been drawn so far as readings."""
+    model = forecaster.model_
+    single = question.series.scaled_by(forecaster.scaler_)
+    state = single.take(np.tile(np.arange(len(single)), members))
+    rows = (question.rows + len(single.times) * np.arange(members)[:, None]).ravel()
     values, mask = state.values.copy(), state.mask.copy()
     owner = state.series_index[rows]
     step = np.arange(len(rows)) - np.searchsorted(owner, owner)
@@ -47,20 +96,19 @@ def trajectories(forecaster: "Forecaster", series: SeriesSet, times: list[np.nda
         current = dataclasses.replace(state, values=values, mask=mask)
         mean, var = raw_answers(model, current)
         lead = leads(current, causal=model.causal)[chosen]
-        noise = forecaster.calibration_.draw(rng.random((len(chosen), values.shape[1])), lead)
-        drawn = mean[chosen] + np.sqrt(np.maximum(var[chosen], VARIANCE_FLOOR)) * noise
+        drawn = _draw(forecaster, mean[chosen], var[chosen], lead, rng)
         values[chosen] = np.where(mask[chosen], values[chosen], drawn)
         mask[chosen] = True
-    return Drawn(owner // len(series), owner % len(series), state.times[rows], scaler.inverse(values[rows]))
+    return values[rows].reshape(members, len(question.rows), values.shape[1])
 
 
-def _later(series: SeriesSet, times: list[np.ndarray]) -> Float[np.ndarray, "series step"] | None:
-    """The times in order, where each series has readings and as many times after its last row as the others."""
-    each = [np.unique(asked) for asked in times]
-    if not each or len({len(asked) for asked in each}) > 1 or not len(each[0]) or not series.lengths.all():
-        return None
-    together = np.stack(each)
-    return together if (together[:, 0] > series.times[series.offsets[1:] - 1]).all() else None
+def _later(series: SeriesSet, times: Sequence[np.ndarray]) -> bool:
+    """Whether each series has readings, and as many times after its last row as the others."""
+    read = np.isin(np.arange(len(series)), series.series_index[series.mask.any(1)])
+    if len({len(asked) for asked in times}) > 1 or not len(times[0]) or not read.all():
+        return False
+    first = np.array([asked[0] for asked in times])
+    return bool((first > series.times[series.offsets[1:] - 1]).all())
 
 
 @torch.inference_mode()
@@ -68,26 +116,33 @@ def _onward(
     forecaster: "Forecaster",
     series: SeriesSet,
     times: Float[np.ndarray, "series step"],
-    n: int,
+    members: int,
     rng: np.random.Generator,
-) -> Drawn:
+) -> Float[np.ndarray, "member asked variable"]:
     """The readings are gone through once, all copies of a series start from there, and a step is a step."""
-    stream, copies = forecaster.stream(), len(series) * n
+    stream, size = forecaster.stream(), len(forecaster.names_)
     absorb(stream, series, np.full(len(series), -1))
-    kept: Kept = stream.rows.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(n))
-    moments = torch.from_numpy(times).repeat(n, 1)
-    drawn = np.empty((copies, times.shape[1], len(forecaster.names_)))
+    kept: Kept = stream.rows.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(members))
+    moments = torch.from_numpy(times).repeat(members, 1)
+    drawn = np.empty((len(moments), times.shape[1], size))
     for step, now in enumerate(moments.T):
         question = questions(stream, now[:, None])
         said = stream.model(question, state=kept.state)
         mean, var = (part[:, 0].double().numpy() for part in said[:2])
         lead = lead_of((now - kept.seen).numpy()[:, None], kept.read.numpy())
-        noise = forecaster.calibration_.draw(rng.random(mean.shape), lead)
-        drawn[:, step] = mean + np.sqrt(np.maximum(var, VARIANCE_FLOOR)) * noise
+        drawn[:, step] = _draw(forecaster, mean, var, lead, rng)
         made = torch.from_numpy(drawn[:, step : step + 1]).to(question.values.dtype)
         reading = dataclasses.replace(question, values=made, mask=torch.ones_like(question.mask))
         state = stream.model.advance(reading, kept.state)
         kept = Kept(state, now, now, torch.ones_like(kept.read))
-    owner = np.repeat(np.arange(copies), times.shape[1])
-    values = forecaster.scaler_.inverse(drawn.reshape(len(owner), -1))
-    return Drawn(owner // len(series), owner % len(series), moments.numpy().ravel(), values)
+    return drawn.reshape(members, times.size, size)
+
+
+def _draw(
+    forecaster: "Forecaster", mean: np.ndarray, var: np.ndarray, lead: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, "n variable"]:
+    """Values of one time, those of a row drawn together."""
+    calibration = forecaster.calibration_
+    mean, std = standard(mean, var, calibration)
+    drawn: np.ndarray = mean + std * calibration.draw(calibration.uniform(rng, len(mean)), lead)
+    return drawn

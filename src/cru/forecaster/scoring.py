@@ -26,11 +26,15 @@ class Errors(NamedTuple):
     lead: np.ndarray  # (row, variable)
     owner: np.ndarray  # (row,), the number of the series
 
-    def calibration(self) -> Calibration:
-        """What they teach."""
-        return Calibration.fit(
-            (self.values - self.mean) / self.std, self.counted, self.lead, series=len(np.unique(self.owner))
-        )
+    @property
+    def series(self) -> int:
+        """How many series they are of."""
+        return len(np.unique(self.owner))
+
+    def calibration(self, constant: np.ndarray | None = None) -> Calibration:
+        """What they teach; nothing of a variable that is ``constant`` in the whole table."""
+        z = (self.values - self.mean) / self.std
+        return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=constant)
 
     def take(self, rows: np.ndarray) -> "Errors":
         """Some of the rows."""
@@ -54,11 +58,20 @@ def errors_of(model: Model, series: SeriesSet, *, seed: int) -> Errors:
     return Errors(*(np.concatenate(fields) for fields in zip(*found, strict=True)))
 
 
+def constant(series: SeriesSet) -> np.ndarray:
+    """Which variables have been read often, and were always the same."""
+    read = (np.where(series.mask, series.values, fill) for fill in (np.inf, -np.inf))
+    least, most = next(read).min(0), next(read).max(0)
+    never: np.ndarray = (least == most) & (series.mask.sum(0) >= ENOUGH)
+    return never
+
+
 def r_squared(errors: Errors) -> float:
-    """Of all variables together, each in its standard deviations."""
+    """Of all variables together, each in its standard deviations; around the mean of the training series, which is 0
+    here: that of a few others, found from the values themselves, no model could know."""
     counted = errors.counted
     wrong = np.where(counted, errors.values - errors.mean, 0.0)
-    around = np.where(counted, errors.values - _mean(errors.values, counted), 0.0)
+    around = np.where(counted, errors.values, 0.0)
     total = float((around**2).sum())
     return 1 - float((wrong**2).sum()) / total if total > 0 else 0.0
 
@@ -74,6 +87,7 @@ def judge(errors: Errors) -> dict[str, Any]:
         "r2": r_squared(errors),
         "mae": float(np.abs(wrong).sum() / max(1, counted.sum())),
         "count": int(counted.sum()),
+        "series": errors.series,
     }
     halves = [errors.owner % 2 == k for k in (0, 1)]
     if all(counted[half].sum() >= ENOUGH for half in halves):
@@ -86,8 +100,3 @@ def judge(errors: Errors) -> dict[str, Any]:
                 inside[level] += float((judged.counted & (low <= z) & (z <= high)).sum())
         scores |= {f"coverage{level}": count / int(counted.sum()) for level, count in inside.items()}
     return scores
-
-
-def _mean(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = np.where(counted, values, 0.0).sum(0) / np.maximum(counted.sum(0), 1)
-    return mean

@@ -90,10 +90,12 @@ class Stream:
             if self.late == "drop":
                 return False
             raise self.too_early(name, moment, kept, SORT)
+        if kept is None and not batch.mask.any():
+            return True  # a series begins with its first value
         state = self.model.advance(batch, None if kept is None else kept.state)
         now = batch.times[:, 0]
-        before, read = (torch.full_like(now, -math.inf), False) if kept is None else (kept.seen, kept.read)
-        after = Kept(state, now, now if batch.mask.any() else before, batch.mask[:, 0] | read)
+        seen, read = (now, False) if kept is None else (kept.seen, kept.read)
+        after = Kept(state, now, now if batch.mask.any() else seen, batch.mask[:, 0] | read)
         self.rows.put(self.add([name]) if row is None else row, after)
         return True
 
@@ -215,7 +217,7 @@ class Stream:
             if place is None:
                 hint = did_you_mean(name, self._place)
                 raise ValueError(f"`values` must be variables of the training table, got {name!r}; {hint}")
-            number = isinstance(value, Real) and not isinstance(value, bool)
+            number = isinstance(value, Real | np.bool_)
             if value is None or (number and value != value):
                 continue
             try:

@@ -4,7 +4,7 @@ from cru.functional.belief import Belief, Bounds, FilterResult, Gain, bounds, co
 from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import phi1, predict_eigen, predict_eigen_reference
 from cru.functional.expm import discretise, doublings, predict_expm, predict_expm_reference
-from cru.functional.gaps import gaps
+from cru.functional.gaps import gaps, shortened
 from cru.functional.likelihood import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll, mean_over_times
 from cru.functional.orthogonal import orthogonal
 from cru.functional.positive import Positive, positive
@@ -54,6 +54,7 @@ __all__ = [
     "predict_eigen_reference",
     "predict_expm",
     "predict_expm_reference",
+    "shortened",
     "update",
     "update_reference",
 ]

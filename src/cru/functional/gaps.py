@@ -1,7 +1,7 @@
 """From absolute times to gaps, without losing precision: the difference is taken before any cast."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 ROUNDING = 4  # units in the last place
@@ -24,6 +24,32 @@ def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) 
         difference = _without_rounding(times, difference)
     check_times(times, difference)
     return (difference.to(dtype) * scale).clamp_max(LONGEST_GAP)
+
+
+def shortened(
+    times: Float[Tensor, "batch time"],
+    observed: Bool[Tensor, "batch time"],
+    longest: float | None,
+    start: Float[Tensor, " batch"] | None = None,
+) -> Float[Tensor, "batch time"]:
+    """The times, where a stretch without a reading, also after ``start``, lasts no longer than ``longest``.
+
+    For dynamics that have been learnt over stretches of that length, and may do anything over longer ones.
+
+    >>> shortened(torch.tensor([[0.0, 1.0, 50.0, 99.0, 100.0]]), torch.tensor([[True, True, False, True, True]]), 10.0)
+    tensor([[ 0.,  1., 11., 11., 12.]])
+    """
+    if longest is None:
+        return times
+    first = times[:, :1] if start is None else start[:, None].to(times.dtype)
+    read = torch.where(observed, times, -torch.inf).cummax(1).values
+    since = times - torch.cat([first, torch.maximum(read[:, :-1], first)], 1)
+    if not bool((since > longest).any()):
+        return times
+    since = since.clamp_max(longest)
+    before = torch.where(observed[:, :-1], 0.0, since[:, :-1])
+    steps = since - torch.cat([torch.zeros_like(first), before], 1)
+    return first + steps.cumsum(1)
 
 
 def _without_rounding(times: Tensor, difference: Tensor) -> Tensor:

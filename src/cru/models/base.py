@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from cru.functional.gaps import shortened
 from cru.functional.likelihood import bernoulli_nll, gaussian_nll, mean_over_times
 from cru.models.options import Config
 
@@ -50,6 +51,7 @@ class Spec:
     time_scale: float = 1.0  # the Kalman family multiplies gaps with it: 0.2 on PhysioNet, 0.3 on USHCN
     time_start: float = 0.0  # the range of the training times, for models that scale time to [0, 1]
     time_end: float = 1.0
+    longest_gap: float | None = None  # a stretch without readings counts as no longer; None: as long as it is
     causal: bool = False  # the task: a prediction may use no later input, as in one-step-ahead
     regression: bool = False  # the task: targets are another quantity than the inputs, whatever their shape
 
@@ -63,6 +65,8 @@ class Spec:
             raise ValueError(f"`likelihood` must be 'gaussian' or 'bernoulli', got {self.likelihood!r}.")
         if not self.time_scale > 0:
             raise ValueError(f"`time_scale` must be positive, got {self.time_scale}.")
+        if self.longest_gap is not None and not self.longest_gap > 0:
+            raise ValueError(f"`longest_gap` must be positive, or None, got {self.longest_gap}.")
         if not self.time_end >= self.time_start:
             raise ValueError(f"`time_end` must not lie before `time_start` = {self.time_start}, got {self.time_end}.")
 
@@ -176,6 +180,10 @@ class Model(nn.Module):
         """`advance`, of a model that can."""
         reason = "it looks at the whole series" if not self.causal else "it keeps no state between calls"
         raise ValueError(f"{type(self).__name__} cannot take a series bit by bit: {reason}. Take 'cru', for example.")
+
+    def elapsed(self, batch: Batch, state: Any = None) -> Float[Tensor, "batch time"]:
+        """The times of the batch, after that of ``state``, with no stretch without readings beyond ``longest_gap``."""
+        return shortened(batch.times, batch.observed, self.spec.longest_gap, None if state is None else state.time)
 
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The training loss: by default the negative log-likelihood of the targets, mean over times and series.

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional import Belief, FilterResult
+from cru.functional import Belief, FilterResult, shortened
 from cru.functional.combine import combine
 from cru.layers.ragged import last_step, reversed_series
 from cru.models.base import Batch, Model, Spec
@@ -38,7 +38,8 @@ class Bidirectional(KalmanModel):
         last = last_step(observed)  # the right begins with the last reading
         before = steps < last[:, None]
         seen = reversed_series(observed, last) & (steps <= last[:, None])
-        times = batch.times.gather(1, last[:, None]) - reversed_series(batch.times, last)
+        back = batch.times.gather(1, last[:, None]) - reversed_series(batch.times, last)
+        times = shortened(back, seen, self.spec.longest_gap)
         prior = self.right.filter(*self.right.observe(reversed_series(features, last)), times, seen).prior
         right = Belief(*(reversed_series(field, last) for field in prior[:4]))
         both = combine(left.posterior, right)

@@ -57,7 +57,8 @@ class GRUModel(RecurrentModel):
         """One step for each time point."""
         x = apply_where(self.encoder, self.inputs(batch), batch.observed)
         if self.time_aware:
-            delta = gaps(batch.times, None if state is None else state.time, self.spec.time_scale, x.dtype)
+            since = None if state is None else state.time
+            delta = gaps(self.elapsed(batch, state), since, self.spec.time_scale, x.dtype)
             x = torch.cat([x, delta[..., None]], -1)
         states: Tensor = self.layer(x, None if state is None else state.value[None])[0]
         return states

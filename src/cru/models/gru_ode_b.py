@@ -80,7 +80,7 @@ class GRUODEBModel(BaselineModel):
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
         start, since = (None, None) if state is None else state
-        return x, mask, self.layer(x, mask, gaps(batch.times, since, 1.0, x.dtype), start)
+        return x, mask, self.layer(x, mask, gaps(self.elapsed(batch, state), since, 1.0, x.dtype), start)
 
     def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
         """The state after the last update."""

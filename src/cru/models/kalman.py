@@ -108,7 +108,8 @@ class KalmanModel(Model):
     def _advance(self, batch: Batch, state: Belief | None) -> Belief:
         """The belief after the last time."""
         y, y_var = self.layer.observe(self.encode(batch))
-        return self.layer.advance(y, y_var, batch.times, batch.observed, state)
+        belief = self.layer.advance(y, y_var, self.elapsed(batch, state), batch.observed, state)
+        return belief._replace(time=batch.times[:, -1].clone())  # padding repeats the last time
 
     def forward(self, batch: Batch, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
         """Filter, then decode every posterior."""
@@ -127,7 +128,7 @@ class KalmanModel(Model):
     ) -> FilterResult:
         """The beliefs that are decoded."""
         y, y_var = self.layer.observe(features)  # eq. 2
-        return self.layer.filter(y, y_var, batch.times, batch.observed, state)
+        return self.layer.filter(y, y_var, self.elapsed(batch, state), batch.observed, state)
 
 
 class CRUModel(KalmanModel):

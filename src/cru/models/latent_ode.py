@@ -10,7 +10,7 @@ from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
 from cru.layers.ragged import Ragged
 from cru.models.base import Batch, Prediction, Spec
-from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
+from cru.models.parts import BaselineModel, SolverConfig, state_output
 from cru.models.variational import Code, VariationalConfig, VariationalModel
 
 
@@ -53,12 +53,12 @@ class LatentODEModel(BaselineModel, VariationalModel):
         """q(z_0), from the last observation back to the first time."""
         x, mask = self.observations(batch)
         inputs = torch.cat([x, mask.to(x.dtype)], -1)
-        state = self.recognition.backward_in_time(inputs, unit_gaps(batch, self.spec, x.dtype), batch.observed)
+        state = self.recognition.backward_in_time(inputs, self.unit_gaps(batch), batch.observed)
         return Code.split(self.to_code(state))
 
     def decode(self, code: Tensor, batch: Batch) -> Prediction:
         """Follow the ODE from ``code`` at the first time through all others."""
-        delta = unit_gaps(batch, self.spec, code.dtype)
+        delta = self.unit_gaps(batch)
         plan = Ragged.of(delta > 0)
         state, states = code.index_select(0, plan.order), []
         for t, gap in enumerate(plan.steps(delta)):

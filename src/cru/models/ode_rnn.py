@@ -10,7 +10,7 @@ from torch import Tensor
 from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
 from cru.models.base import Batch, Prediction, Spec
-from cru.models.parts import BaselineModel, SolverConfig, state_output, unit_gaps
+from cru.models.parts import BaselineModel, SolverConfig, state_output
 from cru.models.recurrent import Hidden, RecurrentModel
 from cru.models.steady import SteadyConfig, SteadyModel
 
@@ -45,8 +45,8 @@ class ODERNNModel(RecurrentModel, BaselineModel, SteadyModel):
         """Move and update."""
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
-        start, since = (None, None) if state is None else state
-        delta = unit_gaps(batch, self.spec, x.dtype, since)
+        start = None if state is None else state.value
+        delta = self.unit_gaps(batch, state)
         states: Tensor = self.layer(torch.cat([x, mask.to(x.dtype)], -1), delta, batch.observed, start)
         return states
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -13,6 +12,7 @@ from cru.models.base import Batch, Model, Spec
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.options import Config
 from cru.models.output import Output
+from cru.models.recurrent import Hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,12 @@ class BaselineModel(Model):
             return x, batch.mask.expand_as(batch.values).flatten(2)
         return x, observed[..., None].expand_as(x)
 
+    def unit_gaps(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time"]:
+        """The gap before each time, where the whole range of the training times is 1; before the first, from that of
+        ``state``."""
+        since = None if state is None else state.time
+        return gaps(self.elapsed(batch, state), since, unit_scale(self.spec), self.dtype)
+
 
 def state_output(spec: Spec, config: BaselineConfig, units: int) -> Output:
     """Decode a state: as the CRU does on pictures; else the mean with a layer of ``units``, the variance linearly."""
@@ -97,13 +103,6 @@ def state_output(spec: Spec, config: BaselineConfig, units: int) -> Output:
 def unit_times(batch: Batch, spec: Spec) -> Float[Tensor, "batch time"]:
     """The times, such that those of the training set lie in [0, 1]; still in the type of ``batch.times``."""
     return (batch.times - spec.time_start) * unit_scale(spec)
-
-
-def unit_gaps(
-    batch: Batch, spec: Spec, dtype: torch.dtype, since: Float[Tensor, " batch"] | None = None
-) -> Float[Tensor, "batch time"]:
-    """The gap before each time, where the whole range of the training times is 1; before the first, from ``since``."""
-    return gaps(batch.times, since, unit_scale(spec), dtype)
 
 
 def unit_scale(spec: Spec) -> float:
