@@ -213,6 +213,8 @@ def test_a_constant_stays_one_whatever_its_size():
     for said in (model.forecast(horizon="4D"), model.sample(2, horizon="4D").rename(columns={"value": "mean"})):
         for name, constant in {"tiny": 1e-9, "zero": 0.0, "number": 5.1}.items():
             assert said[said["variable"] == name]["mean"].to_numpy() == pytest.approx(constant, rel=1e-9, abs=1e-300)
+    with pytest.warns(UserWarning, match=r"'zero' was always 0 in training, .* has 2 other readings: fit again"):
+        model.forecast(table.assign(zero=[7.0, 7.0, *table["zero"][2:]]), horizon="4D")
     band = model.forecast(horizon="4D")[lambda frame: frame["variable"] == "number"]
     assert (band["hi-90"] - band["lo-90"]).max() < 1e-9
 
@@ -227,3 +229,11 @@ def test_a_score_is_around_what_was_learnt_not_around_the_values_that_are_scored
     away = table[table["s"] == int(np.abs(level[::15]).argmax())]
     assert model.score(away) > 0.7
     assert model.scores_["series"] == 12
+
+
+@pytest.mark.parametrize("name", ["last-value", "series-mean"])
+def test_what_is_constant_in_each_series_but_not_in_all_is_no_constant(name):
+    table = pd.DataFrame({"s": np.repeat(np.arange(24), 30), "t": np.tile(np.arange(30.0), 24)})
+    table["x"] = table["s"] * 1.0
+    said = Forecaster(name, progress=False).fit(table, id="s", time="t").forecast(horizon=1)
+    assert said["mean"].to_numpy() == pytest.approx(np.arange(24.0), abs=1e-4)

@@ -1,5 +1,6 @@
 import numpy as np
 import pandas as pd
+import pytest
 
 from cru import Forecaster
 from cru.forecaster import sampling
@@ -31,12 +32,37 @@ def test_every_draw_is_spread_as_predict_says(trained):
     for name, p in (("lo-90", 0.05), ("lo-50", 0.25), ("hi-50", 0.75), ("hi-90", 0.95)):
         apart = (found.quantile(p) - said[name]) / said["std"]
         assert apart.abs().max() < 0.15
-    one = trained.sample(1, table, **ahead, seed=2)  # a single one is spread so, too, over series and times
-    first = drawn[drawn["sample"] == 0]
-    assert len(one) == len(first)
-    wide = one.set_index(["station", "date", "variable"])["value"]
-    inside = (wide >= said["lo-90"]) & (wide <= said["hi-90"])
-    assert 0.6 < inside.mean() <= 1.0
+
+
+def test_a_single_trajectory_is_like_any_other():
+    """Where most draws are equal, too: who comes first among equals is a matter of chance."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"s": np.repeat(np.arange(400), 12), "t": np.tile(np.arange(12.0), 400)})
+    table["x"] = (rng.random(len(table)) < 0.4) * 1.0
+    model = Forecaster("mean", progress=False).fit(table, id="s", time="t")
+    one, many = (model.sample(n, horizon=1, every=1.0)["value"].mean() for n in (1, 50))
+    assert one == pytest.approx(many, abs=0.08)
+
+
+def test_nothing_asked_nothing_drawn(trained):
+    for at in ({}, {"s03": []}, pd.DataFrame({"station": [], "date": pd.to_datetime([])})):
+        drawn = trained.sample(2, at=at)
+        assert len(drawn) == 0 and drawn.columns.tolist() == ["sample", "station", "date", "variable", "value"]
+
+
+def test_a_part_at_a_time_where_there_is_much_to_draw(trained, monkeypatch):
+    table = stations(5, 25, seed=28)
+    whole = trained.sample(60, table, horizon="4D", every="2D")
+    monkeypatch.setattr(sampling, "_ROOM", 20_000)
+    parts = trained.sample(60, table, horizon="4D", every="2D")
+    keys = ["sample", "station", "date", "variable"]
+    pd.testing.assert_frame_equal(parts[keys], whole[keys])
+    middle = [frame.groupby(keys[1:])["value"].median() for frame in (whole, parts)]
+    assert np.corrcoef(*middle)[0, 1] > 0.95  # other draws of the same
+    monkeypatch.setattr(sampling, "_later", lambda *_: False)
+    again = trained.sample(60, table, horizon="4D", every="2D")
+    pd.testing.assert_frame_equal(again[keys], whole[keys])
+    assert np.corrcoef(middle[0], again.groupby(keys[1:])["value"].median())[0, 1] > 0.95
 
 
 def test_variables_that_go_together_are_drawn_together():

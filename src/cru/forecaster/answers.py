@@ -135,12 +135,19 @@ class Question(NamedTuple):
     rows: Int64[np.ndarray, " asked"]
 
 
+def with_values(series: SeriesSet) -> SeriesSet:
+    """Without the rows at which nothing was read: they say nothing."""
+    read = np.asarray(series.mask.any(1))
+    return series.take_rows(np.flatnonzero(read), np.concatenate([[0], np.cumsum(read)])[series.offsets])
+
+
 def ask(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]]) -> Question:
-    """Series with further time points at which nothing is observed: ``at`` has times for each series, in any order.
+    """The readings of series, and further time points at which nothing is observed: ``at`` has times for each series,
+    in any order.
 
     A time that a series already has stays one time point. The rows are sorted by series and time.
     """
-    asked = [np.unique(times) for times in at]
+    series, asked = with_values(series), [np.unique(times) for times in at]
     counts = np.array([len(times) for times in asked], np.int64)
     owner = np.concatenate([series.series_index, np.repeat(np.arange(len(series)), counts)])
     times = np.concatenate([series.times, *asked])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cru.data import Batch, SeriesSet
 from cru.data.series import alike
-from cru.forecaster.answers import BATCH, Answer, lead_of, since_reading
+from cru.forecaster.answers import BATCH, Answer, lead_of, with_values
 from cru.forecaster.frames import further_look, long_frame
 from cru.forecaster.stream import LOOK_BACK, SORT, Kept
 
@@ -37,10 +37,8 @@ def take_in(stream: "Stream", table: Any) -> int:
 
 
 def absorb(stream: "Stream", series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
-    """All readings of series that have these rows in the stream, -1 for a new one: it begins with its first value."""
-    series = series.scaled_by(stream.forecaster.scaler_)
-    begun = np.isfinite(since_reading(series)) | (rows >= 0)[series.series_index]
-    series = series.take_rows(np.flatnonzero(begun), np.concatenate([[0], np.cumsum(begun)])[series.offsets])
+    """All readings of series that have these rows in the stream, -1 for a new one."""
+    series = with_values(series.scaled_by(stream.forecaster.scaler_))
     for known in (True, False):
         group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
         for numbers in alike(series.lengths[group], BATCH):
@@ -50,7 +48,7 @@ def absorb(stream: "Stream", series: SeriesSet, rows: Int64[np.ndarray, " series
 
 def _advance(stream: "Stream", batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
     """Series that are all known, in their rows, or all new."""
-    seen, read = torch.where(batch.observed, batch.times, -math.inf).amax(1), batch.mask.any(1)
+    read = batch.mask.any(1)
     if rows is None:
         state = stream.model.advance(batch)
         first = stream.add(batch.ids)
@@ -59,8 +57,8 @@ def _advance(stream: "Stream", batch: Batch, rows: Int64[np.ndarray, " batch"] |
         places = torch.from_numpy(rows)
         kept: Kept = stream.rows.take(places)
         state = stream.model.advance(batch, kept.state)
-        seen, read = torch.maximum(seen, kept.seen), read | kept.read
-    stream.rows.put(places, Kept(state, batch.times[:, -1], seen, read))  # padding repeats the last time
+        read = read | kept.read
+    stream.rows.put(places, Kept(state, batch.times[:, -1], read))  # padding repeats the last time
 
 
 @torch.inference_mode()
@@ -94,7 +92,7 @@ def _expect(
         name = names[int(early[0])]
         raise stream.too_early(name, float(moments[0]), stream.rows.row(stream.rows_of[name]), LOOK_BACK)
     said = stream.model(questions(stream, torch.from_numpy(moments).expand(len(names), -1)), state=kept.state)
-    since = moments[:, None] - kept.seen.numpy()[:, None, None]
+    since = moments[:, None] - kept.last.numpy()[:, None, None]
     lead = lead_of(since, kept.read.numpy()[:, None])  # (series, time, variable)
     return stream.answer(said, lead.reshape(-1, lead.shape[-1]), levels)
 

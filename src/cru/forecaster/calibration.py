@@ -38,6 +38,7 @@ class Calibration:
     leads: Float[np.ndarray, " lead"]
     quantiles: Float[np.ndarray, "lead variable probability"]
     likeness: Float[np.ndarray, "coupled coupled"]  # correlation of the errors at one time; empty: none is known
+    constant: Bool[np.ndarray, " variable"]  # in the whole table
 
     @staticmethod
     def fit(
@@ -46,7 +47,7 @@ class Calibration:
         lead: Float[np.ndarray, "row variable"],
         *,
         series: int,
-        constant: Bool[np.ndarray, " variable"] | None = None,
+        constant: Bool[np.ndarray, " variable"],
     ) -> "Calibration":
         """From standardised errors where they are ``counted``, their leads, and the number of series.
 
@@ -54,6 +55,7 @@ class Calibration:
         leads, and of errors upwards and downwards. A variable that is ``constant`` in the
         whole table has none.
         """
+        counted = counted & ~constant
         likeness = _likeness(errors, counted & (lead > 0))  # where none of the others is known
         if series < SKEWED:
             errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, (2, 1))
@@ -70,20 +72,13 @@ class Calibration:
         own = [_own(errors, among, _shared(errors[among], each)) for among in rare]
         own += [_own(errors, usual & (lead == 0), each), *_nearest(errors, kept, each)]
         quantiles = np.round(own, 6)  # as it is saved
-        if constant is not None:
-            quantiles[:, constant] = 0
-        return Calibration(np.array(leads), quantiles, likeness)
+        quantiles[:, constant] = 0
+        return Calibration(np.array(leads), quantiles, likeness, constant)
 
     @property
     def measured(self) -> bool:
         """Whether there were errors enough to go by, at any lead and of any variable."""
-        return not np.allclose(self.quantiles[:, ~self.constant], NORMAL, atol=1e-5)
-
-    @cached_property
-    def constant(self) -> Bool[np.ndarray, " variable"]:
-        """Which variables never vary."""
-        never: np.ndarray = (self.quantiles == 0).all((0, 2))
-        return never
+        return bool(self.constant.all()) or not np.allclose(self.quantiles[:, ~self.constant], NORMAL, atol=1e-5)
 
     def quantile(self, p: float, lead: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
         """The ``p``-quantile of the standardised error of each variable at its lead."""
@@ -148,13 +143,15 @@ class Calibration:
             "leads": self.leads[len(APART) :].tolist(),
             "quantiles": self.quantiles.tolist(),
             "likeness": self.likeness.tolist(),
+            "constant": self.constant.tolist(),
         }
 
     @staticmethod
     def from_dict(saved: dict[str, Any]) -> "Calibration":
         """The reverse."""
         likeness = np.array(saved["likeness"]).reshape(2 * (len(saved["likeness"]),))
-        return Calibration(np.array([*APART, *saved["leads"]]), np.array(saved["quantiles"]), likeness)
+        leads = np.array([*APART, *saved["leads"]])
+        return Calibration(leads, np.array(saved["quantiles"]), likeness, np.array(saved["constant"], bool))
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
@@ -187,7 +184,8 @@ def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
     scores = np.zeros(errors.shape)
     for k in range(size):
         among = counted[:, k]
-        place = errors[among, k].argsort().argsort() + 0.5
+        _, group, count = np.unique(errors[among, k], return_inverse=True, return_counts=True)
+        place = (np.cumsum(count) - count / 2)[group]  # those that are equal share one
         scores[among, k] = torch.special.ndtri(torch.from_numpy(place / max(1, len(place)))).numpy()
     together = scores.T @ scores
     length = np.sqrt(np.maximum(np.diag(together), 1e-12))

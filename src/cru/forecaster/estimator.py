@@ -127,12 +127,13 @@ class Forecaster(Estimator):
         parts = type(parts)(*(part.scaled_by(scaler) for part in parts))
         model = learn(parts, model=name, options=options, training=training, seed=seed, listener=self._listener())
         naive = learn(parts, model="last-value", options={}, training=training, seed=seed, listener=None)
-        floor = r_squared(errors_of(naive, parts.validation, seed=seed))
-        errors = errors_of(model, parts.validation, seed=seed)
+        never = constant(series)
+        floor = r_squared(errors_of(naive, parts.validation, never, seed=seed))
+        errors = errors_of(model, parts.validation, never, seed=seed)
         self.name_, self.model_, self.scaler_, self.clock_, self.columns_ = name, model, scaler, clock, columns
         self.names_, self.options_, self.history_ = series.names, options, series
         self.gap_ = median_gap(series)
-        self.calibration_ = errors.calibration(constant(series))
+        self.calibration_ = errors.calibration()
         self.scores_ = judge(errors) | {"r2_last_value": floor}
         return self
 
@@ -174,7 +175,8 @@ class Forecaster(Estimator):
     ) -> Any:
         """``n`` trajectories of every series, at the times of `predict` (``at``) or of `forecast` (``horizon``).
 
-        Each value is drawn given the readings and all values drawn before it, so that a trajectory hangs together.
+        At each time they are spread as `predict` says, and the values of one hang together as they do in an ensemble in
+        which each is drawn given the readings and all before it.
         """
         from cru.forecaster.sampling import trajectories
 
@@ -189,6 +191,8 @@ class Forecaster(Estimator):
             times = asking.ahead(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
         else:
             series, times = asking.asked(series, at, self.clock_, self.columns_)
+        question = ask(series, times)
+        self._warn_of_far(leads(question.series, causal=self.model_.causal)[question.rows], stacklevel=3)
         drawn = trajectories(self, series, times, n, seed=seed)
         size = len(self.names_)
         return long_frame(
@@ -209,7 +213,7 @@ class Forecaster(Estimator):
         """
         self._check_fitted()
         series, seed = self._series(table).scaled_by(self.scaler_), self._plain_params()["seed"]
-        return r_squared(errors_of(self.model_, series, seed=seed))
+        return r_squared(errors_of(self.model_, series, self.calibration_.constant, seed=seed))
 
     def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
         """For readings of any number of series as they arrive: see `Stream`. ``state`` is a file that one has saved."""
@@ -248,7 +252,9 @@ class Forecaster(Estimator):
 
     def _series(self, table: Any) -> SeriesSet:
         if table is not None:
-            return further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
+            series = further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
+            self._warn_of_change(series)
+            return series
         if self.history_ is None:
             raise ValueError("`table` must be given: this model was saved without the readings of its training table.")
         return self.history_
@@ -256,7 +262,19 @@ class Forecaster(Estimator):
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)
 
-    def _warn_of_far(self, lead: np.ndarray) -> None:
+    def _warn_of_change(self, series: SeriesSet) -> None:
+        """A variable that never varied in training is said to be that constant, whatever is read now."""
+        shift = np.array(self.scaler_.shift)
+        other = series.mask & self.calibration_.constant & ~np.isclose(series.values, shift, rtol=1e-9, atol=0.0)
+        if other.any():
+            k = int(other.any(0).argmax())
+            warnings.warn(
+                f"{self.names_[k]!r} was always {shift[k]:g} in training, and is predicted as that, though the table "
+                f"has {int(other[:, k].sum())} other readings: fit again.",
+                stacklevel=4,
+            )
+
+    def _warn_of_far(self, lead: np.ndarray, *, stacklevel: int = 4) -> None:
         """Where nothing has been practised, nothing is promised."""
         longest, far = self.model_.spec.longest_gap, float(np.max(lead[np.isfinite(lead)], initial=0.0))
         if longest is not None and far > longest:
@@ -264,7 +282,7 @@ class Forecaster(Estimator):
             warnings.warn(
                 f"answers lie up to {asked} from the readings that they go by, and no more than {practised} could be "
                 "practised on the training table: beyond that neither means nor intervals have been tested.",
-                stacklevel=4,
+                stacklevel=stacklevel,
             )
 
     def _answer(

@@ -19,7 +19,7 @@ from cru.training.checkpoint import check_writable, read_checkpoint, write_check
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Fitted, Forecaster
 
-FORMAT = 1  # rises when an older version could not read the folder
+FORMAT = 2  # rises when one version cannot read the folders of the other
 _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
 
 
@@ -63,7 +63,7 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
 
 
 def load(folder: Path, kind: "type[Fitted]") -> "Fitted":
-    """Read it; one sentence if a file is missing or altered, or if a newer version wrote it."""
+    """Read it; one sentence if a file is missing or altered, or if another version wrote it."""
     config = read_config(folder)
     for name, digest in config["sha256"].items():
         if not (folder / name).is_file():
@@ -71,7 +71,7 @@ def load(folder: Path, kind: "type[Fitted]") -> "Fitted":
         if _file_digest(folder / name) != digest:
             raise ValueError(f"{folder / name} was altered or damaged after it was saved: its checksum differs.")
     forecaster = kind(**config["params"])
-    forecaster.name_ = config.get("model", forecaster.model)  # older folders have it among the parameters only
+    forecaster.name_ = config["model"]
     model = create(forecaster.name_, Spec.from_dict(config["spec"]), **config["options"])
     model.load_state_dict(read_checkpoint(folder / _WEIGHTS)[0])
     columns = config["columns"]
@@ -104,6 +104,8 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} was saved by cru {version}, which is newer than this one, {cru.__version__}: "
             "install that version or a later one."
         )
+    if found < FORMAT:
+        raise ValueError(f"{folder} was saved by an older cru, {version}, which kept less of a model: fit it again.")
     digest = config.pop("digest", None)
     if digest != _digest(config):
         raise ValueError(f"{path} was altered or damaged after it was saved: its checksum differs.")

@@ -10,15 +10,15 @@ from jaxtyping import Float, Int64
 
 from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.forecaster.answers import Question, ask, lead_of, leads, raw_answers, standard
+from cru.forecaster.answers import Question, ask, lead_of, leads, raw_answers, standard, with_values
 from cru.forecaster.bulk import absorb, questions
 from cru.forecaster.stream import Kept
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-MEMBERS = 50  # at least so many are drawn: their order at a time says how large each is
-_ROOM = 20_000_000  # values that are drawn together
+MEMBERS, FEW = 50, 10  # so many are drawn at least: their order at a time says how large each is; few of large tables
+_ROOM, _STATE = 20_000_000, 100  # values that are drawn together, and what a state counts as
 
 
 class Drawn(NamedTuple):
@@ -39,25 +39,28 @@ def trajectories(
     these draws are spread otherwise than `predict` says; but their order says how a trajectory hangs together. So the
     k-th of m draws at a time becomes the k/m-quantile of `predict` there. A reading that is there stays as it is.
     """
-    rng, members = generator(seed), max(n, MEMBERS)
-    size = sum(map(len, times)) * members * len(forecaster.names_)
-    parts = np.array_split(np.arange(len(series)), min(len(series), 1 + size // _ROOM)) if len(series) else []
-    owner, moments, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty((n, 0, len(forecaster.names_)))]
-    for part in parts:
-        some, asked = series.take(part), [np.unique(times[i]) for i in part]
-        question = ask(some, asked)
-        onward = forecaster.model_.streams and _later(some, asked)
+    rng, series, size = generator(seed), with_values(series), len(forecaster.names_)
+    asked = [np.unique(each) for each in times]
+    counts = np.array([len(each) for each in asked], np.int64)
+    onward = forecaster.model_.streams and _later(series, asked)
+    cost = counts * size + _STATE if onward else (series.lengths + counts) * size
+    members = max(n, int(np.clip(_ROOM // max(1, cost.sum()), FEW, MEMBERS)))
+    part = np.cumsum(cost * members) // _ROOM
+    owner, moments, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty((n, 0, size))]
+    for chosen in (np.flatnonzero(part == number) for number in np.unique(part)):
+        some, wanted = series.take(chosen), [asked[i] for i in chosen]
+        question = ask(some, wanted)
         drawn = (
-            _onward(forecaster, some, np.stack(asked), members, rng)
+            _onward(forecaster, some, np.stack(wanted), members, rng)
             if onward
             else _anew(forecaster, question, members, rng)
         )
-        owner.append(part[question.series.series_index[question.rows]])
+        owner.append(chosen[question.series.series_index[question.rows]])
         moments.append(question.series.times[question.rows])
         values.append(_coupled(forecaster, question, drawn, n, rng))
     each, every = np.concatenate(owner), np.concatenate(moments)
     sample = np.repeat(np.arange(n), len(each))
-    return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), -1))
+    return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), size))
 
 
 def _coupled(
@@ -73,8 +76,7 @@ def _coupled(
     mean, var = raw_answers(model, series)
     mean, std = standard(mean[rows], var[rows], calibration)
     lead = leads(series, causal=model.causal)[rows]
-    forecaster._warn_of_far(lead)
-    place = drawn.argsort(0, kind="stable").argsort(0, kind="stable")[:n]
+    place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties at random
     uniform = (place + rng.random(place.shape)) / len(drawn)
     noise = np.stack([calibration.draw(one, lead) for one in uniform])
     return forecaster.scaler_.inverse(np.where(series.mask[rows], series.values[rows], mean + std * noise))
@@ -84,10 +86,18 @@ def _anew(
     forecaster: "Forecaster", question: Question, members: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "member asked variable"]:
     """Every step runs the model over all of the series, with what has been drawn so far as readings."""
+    series = question.series.scaled_by(forecaster.scaler_)
+    together = max(1, _ROOM // max(1, series.values.size))
+    parts = (min(together, members - first) for first in range(0, members, together))
+    return np.concatenate([_members(forecaster, series, question.rows, count, rng) for count in parts])
+
+
+def _members(
+    forecaster: "Forecaster", series: SeriesSet, asked: np.ndarray, count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "member asked variable"]:
     model = forecaster.model_
-    single = question.series.scaled_by(forecaster.scaler_)
-    state = single.take(np.tile(np.arange(len(single)), members))
-    rows = (question.rows + len(single.times) * np.arange(members)[:, None]).ravel()
+    state = series.take(np.tile(np.arange(len(series)), count))
+    rows = (asked + len(series.times) * np.arange(count)[:, None]).ravel()
     values, mask = state.values.copy(), state.mask.copy()
     owner = state.series_index[rows]
     step = np.arange(len(rows)) - np.searchsorted(owner, owner)
@@ -99,13 +109,12 @@ def _anew(
         drawn = _draw(forecaster, mean[chosen], var[chosen], lead, rng)
         values[chosen] = np.where(mask[chosen], values[chosen], drawn)
         mask[chosen] = True
-    return values[rows].reshape(members, len(question.rows), values.shape[1])
+    return values[rows].reshape(count, len(asked), values.shape[1])
 
 
 def _later(series: SeriesSet, times: Sequence[np.ndarray]) -> bool:
-    """Whether each series has readings, and as many times after its last row as the others."""
-    read = np.isin(np.arange(len(series)), series.series_index[series.mask.any(1)])
-    if len({len(asked) for asked in times}) > 1 or not len(times[0]) or not read.all():
+    """Whether each series has readings, and as many times after the last of them as the others."""
+    if len({len(asked) for asked in times}) != 1 or not len(times[0]) or not series.lengths.all():
         return False
     first = np.array([asked[0] for asked in times])
     return bool((first > series.times[series.offsets[1:] - 1]).all())
@@ -129,12 +138,12 @@ def _onward(
         question = questions(stream, now[:, None])
         said = stream.model(question, state=kept.state)
         mean, var = (part[:, 0].double().numpy() for part in said[:2])
-        lead = lead_of((now - kept.seen).numpy()[:, None], kept.read.numpy())
+        lead = lead_of((now - kept.last).numpy()[:, None], kept.read.numpy())
         drawn[:, step] = _draw(forecaster, mean, var, lead, rng)
         made = torch.from_numpy(drawn[:, step : step + 1]).to(question.values.dtype)
         reading = dataclasses.replace(question, values=made, mask=torch.ones_like(question.mask))
         state = stream.model.advance(reading, kept.state)
-        kept = Kept(state, now, now, torch.ones_like(kept.read))
+        kept = Kept(state, now, torch.ones_like(kept.read))
     return drawn.reshape(members, times.size, size)
 
 

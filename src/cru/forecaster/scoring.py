@@ -25,25 +25,26 @@ class Errors(NamedTuple):
     counted: np.ndarray  # (row, variable), which of them were withheld
     lead: np.ndarray  # (row, variable)
     owner: np.ndarray  # (row,), the number of the series
+    constant: np.ndarray  # (variable,), which never vary, and are said to be what they are
 
     @property
     def series(self) -> int:
         """How many series they are of."""
         return len(np.unique(self.owner))
 
-    def calibration(self, constant: np.ndarray | None = None) -> Calibration:
-        """What they teach; nothing of a variable that is ``constant`` in the whole table."""
+    def calibration(self) -> Calibration:
+        """What they teach."""
         z = (self.values - self.mean) / self.std
-        return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=constant)
+        return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=self.constant)
 
     def take(self, rows: np.ndarray) -> "Errors":
         """Some of the rows."""
-        return Errors(*(field[rows] for field in self))
+        return Errors._make([*(field[rows] for field in self[:-1]), self.constant])
 
 
-def errors_of(model: Model, series: SeriesSet, *, seed: int) -> Errors:
+def errors_of(model: Model, series: SeriesSet, constant: np.ndarray, *, seed: int) -> Errors:
     """Withhold readings of scaled series as in training and predict them; several times where there are few."""
-    found: list[Errors] = []
+    found: list[tuple[np.ndarray, ...]] = []
     ever = series.mask.any(0)  # more turns cannot help the others
     for turn in range(_MOST):
         task = practice(series, (seed, _JUDGED, turn))
@@ -51,11 +52,12 @@ def errors_of(model: Model, series: SeriesSet, *, seed: int) -> Errors:
         mean, var = raw_answers(model, task)
         std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
         lead = leads(task, causal=model.causal)
-        found.append(Errors(task.targets, mean, std, task.hidden, lead, task.series_index))
-        count = sum(errors.counted[:, ever].sum(0) for errors in found)
-        if np.min(count, initial=_WANTED) >= _WANTED or sum(errors.counted.size for errors in found) >= _ROOM:
+        found.append((task.targets, np.where(constant, 0.0, mean), std, task.hidden, lead, task.series_index))
+        hidden = [turn[3] for turn in found]
+        count = sum(each[:, ever].sum(0) for each in hidden)
+        if np.min(count, initial=_WANTED) >= _WANTED or sum(each.size for each in hidden) >= _ROOM:
             break
-    return Errors(*(np.concatenate(fields) for fields in zip(*found, strict=True)))
+    return Errors._make([*map(np.concatenate, zip(*found, strict=True)), constant])
 
 
 def constant(series: SeriesSet) -> np.ndarray:

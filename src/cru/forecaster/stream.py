@@ -32,8 +32,7 @@ class Kept(NamedTuple):
     """What is kept of a series."""
 
     state: State
-    last: Float64[Tensor, " batch"]  # the time of its last row
-    seen: Float64[Tensor, " batch"]  # and of the last with a value in it
+    last: Float64[Tensor, " batch"]  # the time of its last reading
     read: Bool[Tensor, "batch variable"]  # which variables it has had
 
 
@@ -64,7 +63,7 @@ class Stream:
         with torch.inference_mode():
             never = torch.full((1,), -math.inf, dtype=torch.float64)
             blank = self.model.advance(self._batch(0.0))  # a model that cannot stream says so
-            self.rows = Rows(Kept(blank, never, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
+            self.rows = Rows(Kept(blank, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -90,12 +89,10 @@ class Stream:
             if self.late == "drop":
                 return False
             raise self.too_early(name, moment, kept, SORT)
-        if kept is None and not batch.mask.any():
-            return True  # a series begins with its first value
+        if not batch.mask.any():
+            return True  # nothing was read
         state = self.model.advance(batch, None if kept is None else kept.state)
-        now = batch.times[:, 0]
-        seen, read = (now, False) if kept is None else (kept.seen, kept.read)
-        after = Kept(state, now, now if batch.mask.any() else seen, batch.mask[:, 0] | read)
+        after = Kept(state, batch.times[:, 0], batch.mask[:, 0] | (False if kept is None else kept.read))
         self.rows.put(self.add([name]) if row is None else row, after)
         return True
 
@@ -119,7 +116,7 @@ class Stream:
         kept: Kept | None = None if row is None else self.rows.row(row)
         if kept is not None and moment < kept.last:
             raise self.too_early(name, moment, kept, LOOK_BACK)
-        since = math.inf if kept is None else moment - float(kept.seen)
+        since = math.inf if kept is None else moment - float(kept.last)
         read = np.zeros((1, len(self._place)), bool) if kept is None else kept.read.numpy()
         said = self.model(self._batch(moment), state=None if kept is None else kept.state)
         answer = self.answer(said, lead_of(np.array(since), read), levels)
