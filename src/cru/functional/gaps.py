@@ -42,6 +42,8 @@ def shortened(
     if longest is None:
         return times
     first = times[:, :1] if start is None else start[:, None].to(times.dtype)
+    if not bool((times[:, -1:] - first > longest).any()):  # mostly: in a stream this is all that it takes
+        return times
     read = torch.where(observed, times, -torch.inf).cummax(1).values
     since = times - torch.cat([first, torch.maximum(read[:, :-1], first)], 1)
     if not bool((since > longest).any()):
@@ -57,10 +59,10 @@ def _without_rounding(times: Tensor, difference: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or not times.is_floating_point():
         return difference
     first = difference[:, 0]
+    if not bool((first < 0).any()):
+        return difference
     slack = ROUNDING * torch.finfo(times.dtype).eps * times[:, 0].abs()
     close = (first < 0) & (first >= -slack)
-    if not bool(close.any()):
-        return difference
     return torch.cat([torch.where(close, 0.0, first)[:, None], difference[:, 1:]], 1)
 
 
