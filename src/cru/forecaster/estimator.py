@@ -12,13 +12,13 @@ from cru.forecaster import times as asking
 from cru.forecaster.answers import Question, ask, calibrated, check_levels, leads, raw_answers
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
+from cru.forecaster.doubts import changed, far, lone_readings
 from cru.forecaster.frames import (
     Columns,
     check_sensible,
     first_look,
     further_look,
     is_polars,
-    lone_readings,
     long_frame,
     median_gap,
 )
@@ -122,8 +122,7 @@ class Forecaster(Estimator):
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
         check_sensible(series, scaler)
-        for sentence in lone_readings(series):
-            warnings.warn(sentence, stacklevel=2)
+        _warn(lone_readings(series), stacklevel=3)
         parts = type(parts)(*(part.scaled_by(scaler) for part in parts))
         model = learn(parts, model=name, options=options, training=training, seed=seed, listener=self._listener())
         naive = learn(parts, model="last-value", options={}, training=training, seed=seed, listener=None)
@@ -192,7 +191,8 @@ class Forecaster(Estimator):
         else:
             series, times = asking.asked(series, at, self.clock_, self.columns_)
         question = ask(series, times)
-        self._warn_of_far(leads(question.series, causal=self.model_.causal)[question.rows], stacklevel=3)
+        lead = leads(question.series, causal=self.model_.causal)[question.rows]
+        _warn(far(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=3)
         drawn = trajectories(self, series, times, n, seed=seed)
         size = len(self.names_)
         return long_frame(
@@ -253,7 +253,7 @@ class Forecaster(Estimator):
     def _series(self, table: Any) -> SeriesSet:
         if table is not None:
             series = further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
-            self._warn_of_change(series)
+            _warn(changed(series, self.scaler_, self.calibration_), stacklevel=4)
             return series
         if self.history_ is None:
             raise ValueError("`table` must be given: this model was saved without the readings of its training table.")
@@ -262,36 +262,13 @@ class Forecaster(Estimator):
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)
 
-    def _warn_of_change(self, series: SeriesSet) -> None:
-        """A variable that never varied in training is said to be that constant, whatever is read now."""
-        shift = np.array(self.scaler_.shift)
-        other = series.mask & self.calibration_.constant & ~np.isclose(series.values, shift, rtol=1e-9, atol=0.0)
-        if other.any():
-            k = int(other.any(0).argmax())
-            warnings.warn(
-                f"{self.names_[k]!r} was always {shift[k]:g} in training, and is predicted as that, though the table "
-                f"has {int(other[:, k].sum())} other readings: fit again.",
-                stacklevel=4,
-            )
-
-    def _warn_of_far(self, lead: np.ndarray, *, stacklevel: int = 4) -> None:
-        """Where nothing has been practised, nothing is promised."""
-        longest, far = self.model_.spec.longest_gap, float(np.max(lead[np.isfinite(lead)], initial=0.0))
-        if longest is not None and far > longest:
-            asked, practised = (self.clock_.written(span) for span in (far, longest))
-            warnings.warn(
-                f"answers lie up to {asked} from the readings that they go by, and no more than {practised} could be "
-                "practised on the training table: beyond that neither means nor intervals have been tested.",
-                stacklevel=stacklevel,
-            )
-
     def _answer(
         self, question: Question, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
     ) -> Any:
         series, rows = question.series.scaled_by(self.scaler_), question.rows
         mean, var = raw_answers(self.model_, series)
         lead = leads(series, causal=self.model_.causal)[rows]
-        self._warn_of_far(lead)
+        _warn(far(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=4)
         answer = calibrated(
             mean[rows], var[rows], lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels
         )
@@ -309,3 +286,8 @@ class Forecaster(Estimator):
             },
             polars=polars,
         )
+
+
+def _warn(sentences: list[str], *, stacklevel: int) -> None:
+    for sentence in sentences:
+        warnings.warn(sentence, stacklevel=stacklevel)

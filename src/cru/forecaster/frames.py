@@ -19,7 +19,6 @@ from cru.errors import some
 from cru.forecaster.clock import Clock
 
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
-FEWEST, STRIKING = 100, 0.25  # readings of a variable, of whose variance one should not have so much
 _ANSWERS = re.compile(r"variable|mean|std|sample|value|(lo|hi)-[\d.]+")
 
 
@@ -137,22 +136,6 @@ def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
             f"the table must hold sensible numbers: {series.names[column]!r} of series "
             f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Mend it, or leave it missing."
         )
-
-
-def lone_readings(series: SeriesSet) -> list[str]:
-    """A sentence for each variable of which one reading makes much of the variance: a slip, more likely than not."""
-    said = []
-    for k, name in enumerate(series.names):
-        rows = np.flatnonzero(series.mask[:, k])
-        away = (series.values[rows, k] - series.values[rows, k].mean()) ** 2
-        if len(rows) >= FEWEST and away.max() > STRIKING * away.sum():
-            row = rows[away.argmax()]
-            said.append(
-                f"{name!r} of series {series.ids[series.series_index[row]]!r} is once {series.values[row, k]:g}, which "
-                f"makes {away.max() / away.sum():.0%} of the variance of all {len(rows)} readings, and all intervals "
-                "as wide. If it is a slip, mend it or leave it missing."
-            )
-    return said
 
 
 def further_look(table: Any, columns: Columns, clock: Clock, names: Sequence[str], scaler: Scaler) -> SeriesSet:
