@@ -134,6 +134,10 @@ class SeriesSet:
             **{name: a[rows] for name, a in per_row.items() if a is not None},
         )
 
+    def keep(self, rows: Bool[np.ndarray, " row"]) -> "SeriesSet":
+        """The same series with only those time points for which ``rows`` is True."""
+        return self.take_rows(np.flatnonzero(rows), np.concatenate([[0], np.cumsum(rows)])[self.offsets])
+
     def scaled_by(self, scaler: Scaler) -> "SeriesSet":
         """The values in scaled units, with the scaler attached for the way back; missing entries stay 0."""
         if self.task is not None:

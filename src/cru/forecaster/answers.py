@@ -71,9 +71,8 @@ def raw_answers(
     """
     mean, var = np.empty(series.values.shape), np.empty(series.values.shape)
     early = np.isinf(since_reading(series)) if model.causal else np.zeros(len(series.times), bool)
-    later, offsets = np.flatnonzero(~early), np.concatenate([[0], np.cumsum(~early)])[series.offsets]
     alone, owner = np.flatnonzero(early), series.series_index[early]
-    _run(model, series.take_rows(later, offsets), later, BATCH, mean, var)
+    _run(model, series.keep(~early), np.flatnonzero(~early), BATCH, mean, var)
     _run(model, series.excerpts(owner, series.step_index[alone], np.ones_like(owner)), alone, 64 * BATCH, mean, var)
     return mean, var
 
@@ -137,8 +136,7 @@ class Question(NamedTuple):
 
 def with_values(series: SeriesSet) -> SeriesSet:
     """Without the rows at which nothing was read: they say nothing."""
-    read = np.asarray(series.mask.any(1))
-    return series.take_rows(np.flatnonzero(read), np.concatenate([[0], np.cumsum(read)])[series.offsets])
+    return series.keep(np.asarray(series.mask.any(1)))
 
 
 def ask(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]]) -> Question:

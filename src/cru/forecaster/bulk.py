@@ -31,8 +31,7 @@ def take_in(stream: "Stream", table: Any) -> int:
     if late.any() and stream.late == "refuse":
         name, moment = series.ids[series.series_index[late.argmax()]], float(series.times[late.argmax()])
         raise stream.too_early(name, moment, stream.rows.row(stream.rows_of[name]), SORT)
-    offsets = np.concatenate([[0], np.cumsum(~late)])[series.offsets]
-    absorb(stream, series.take_rows(np.flatnonzero(~late), offsets), rows)
+    absorb(stream, series.keep(~late), rows)
     return int((~late).sum())
 
 

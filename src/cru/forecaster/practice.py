@@ -47,7 +47,7 @@ def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
     share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SPARSE)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
     gone[series.offsets[1:][series.lengths > 0] - 1] = False  # the last stays: a series is not empty
-    return task.take_rows(np.flatnonzero(~gone), np.concatenate([[0], np.cumsum(~gone)])[series.offsets])
+    return task.keep(~gone)
 
 
 def _runs(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:
