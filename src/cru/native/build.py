@@ -57,6 +57,11 @@ def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     return _load("paired", _REAL[dtype][0], 1) if dtype in _REAL else None
 
 
+def structural_library() -> ctypes.CDLL | None:
+    """The structural filter, smoother and likelihood, or None where there can be none."""
+    return _load("structural", "double", 1)
+
+
 @cache
 def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
     command = compiler()
@@ -75,6 +80,11 @@ def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
         return None
     arrays = ctypes.POINTER(ctypes.c_void_p)
     sizes, index = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64
+    if source == "structural":
+        for name in ("filter", "smooth", "likelihood"):
+            run = getattr(native, f"cru_structural_{name}")
+            run.argtypes, run.restype = [sizes, arrays, arrays, index, index], None
+        return native
     for name in ("cru_filter", "cru_smooth") if source == "paired" else ("cru_filter",):
         forward, backward = getattr(native, name), getattr(native, f"{name}_backward")
         forward.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
