@@ -235,6 +235,19 @@ def test_single_precision_values_lose_nothing_but_their_own_rounding(run) -> Non
 
 
 @both
+def test_a_prior_far_above_the_noise_leaves_the_variance_its_digits(run) -> None:
+    """The oracle is R I - R² (K + R I)⁻¹, the covariance at the observed rows without a difference of large numbers."""
+    p = problem(time=40, batch=1)
+    p.components.var[:, 0] = 1e4
+    p.components.noise[:] = 1e-4
+    found = run.smooth_structural(*p)
+    for v in range(2):
+        seen = p.mask[0, :, v]
+        expected = 1e-4 - 1e-8 * torch.linalg.inv(Dense(p, 0, v, seen).gram).diagonal()
+        torch.testing.assert_close(found.var[0, seen, v], expected, rtol=1e-6, atol=0)
+
+
+@both
 @pytest.mark.parametrize("noise", [0.0, 1e-12, 1e12])
 @pytest.mark.parametrize("var", [0.0, 1e-12, 1e6])
 def test_no_gap_and_no_scale_gives_a_nan(run, noise: float, var: float) -> None:

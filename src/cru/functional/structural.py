@@ -123,9 +123,11 @@ def smooth_structural(
     selection = regressors.new_ones(1, regressors.shape[-1])
     rows, _ = _filter_rows(times, values, mask, regressors, components, state, selection)
     mean, var, ratio, precision = _smooth_rows(rows)
-    mean, var = mean[..., 0], var[..., 0]
+    mean, var, noise = mean[..., 0], var[..., 0], _noise(components)
+    # the same variance, without the cancellation of `var` where the noise is far below the prior variance
+    var = torch.where(mask & (noise * precision < 0.5), noise * (1 - noise * precision), var)
     alone = torch.where(mask, values.double() - ratio, mean)
-    alone_var = torch.where(mask, (1 / precision - _noise(components)).clamp_min(0), var)
+    alone_var = torch.where(mask, (1 / precision - noise).clamp_min(0), var)
     return Smoothed(*(column.to(values.dtype) for column in (mean, var, alone, alone_var)))
 
 

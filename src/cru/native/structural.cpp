@@ -200,6 +200,9 @@ struct Smoother {
         out.var[cell * groups + g] = std::max(means[2 * at + 1] - dot<W>(Ph, NP), 0.0);
       }
       if (out.loo_mean) {
+        // the same variance, without its cancellation where the noise is far below the prior variance
+        const double left = row.observed ? run.noise * back.d : 1;
+        if (left < 0.5) out.var[cell] = run.noise * (1 - left);
         out.loo_mean[cell] = row.observed ? in.values[cell] - back.u / back.d : out.mean[cell];
         out.loo_var[cell] = row.observed ? std::max(1 / back.d - run.noise, 0.0) : out.var[cell];
       }
