@@ -58,18 +58,26 @@ def write_folder(
     make_folder(folder)
     with locked(folder):
         remove_leftovers(folder)
+        before = {path.name for path in folder.iterdir()}
         checksums: dict[str, str] = {}
-        for name, write in parts.items():
-            if write is not None:
-                with _new_file(folder) as (file, temporary):
-                    write(file)
-                    checksums[name] = _checksum(file)
-                    _finish(file, temporary, folder / part_name(name, checksums[name]))
-        write_atomically(folder / index, make_index(checksums))
-        kept = {part_name(name, checksum) for name, checksum in checksums.items()}
-        for path in folder.iterdir():
-            if path.name not in kept and is_part(path.name, parts):
-                path.unlink(missing_ok=True)
+        try:
+            for name, write in parts.items():
+                if write is not None:
+                    with _new_file(folder) as (file, temporary):
+                        write(file)
+                        checksums[name] = _checksum(file)
+                        _finish(file, temporary, folder / part_name(name, checksums[name]))
+            write_atomically(folder / index, make_index(checksums))
+        except Exception:  # the older version stays, without the new parts
+            _remove_parts(folder, parts, before)
+            raise
+        _remove_parts(folder, parts, {part_name(name, checksum) for name, checksum in checksums.items()})
+
+
+def _remove_parts(folder: Path, parts: Mapping[str, object], kept: set[str]) -> None:
+    for path in folder.iterdir():
+        if path.name not in kept and is_part(path.name, parts):
+            path.unlink(missing_ok=True)
 
 
 def part_name(name: str, checksum: str) -> str:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cru.models.base import Model, Spec
 from cru.models.registry import check_loadable, create, is_own
-from cru.schema import Schema, Size, check, check_options
+from cru.schema import Schema, Size, check, check_options, shorten
 
 _Shape = Annotated[list[Size], Field(min_length=1, max_length=3)]
 _Time = Annotated[float, Field(ge=-1e30, le=1e30)]
@@ -70,10 +70,10 @@ def restore_model(
         model = create(name, spec, **options).to(dtype)
         check_tensors(tensors, model.state_dict(), where)
     except (TypeError, ValueError, ArithmeticError, RuntimeError, LookupError, AssertionError) as error:
-        if is_own(name) or isinstance(error, ValueError):
+        if is_own(name):
             raise
-        words = " ".join(str(error).split())[:100]
-        raise ValueError(f"{where} must hold options of {name!r} that fit together: {words}.") from None
+        rule = "" if isinstance(error, ValueError) else f"{where} must hold options of {name!r} that fit together: "
+        raise ValueError(shorten(f"{rule}{error}")) from None
     model.load_state_dict(dict(tensors))
     return model.eval()
 

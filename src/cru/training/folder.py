@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cru.data import SeriesSet
 from cru.evaluation.ledger import read
 from cru.evaluation.outputs import Output, outputs
-from cru.schema import check, read_json
+from cru.schema import check, read_json, shorten
 from cru.training.experiment import load_splits
 from cru.training.run import load_model, read_record
 from cru.training.schemas import Epoch
@@ -89,7 +89,7 @@ def read_folder(path: Path) -> RunFolder:
     try:
         return RunFolder(path, RunSettings.from_dict(tables), log, record)
     except ValueError as error:
-        raise ValueError(f"{settings}: {error}") from None
+        raise ValueError(shorten(f"{settings}: {error}")) from None
 
 
 def find_folders(paths: Iterable[Path]) -> list[RunFolder]:

@@ -18,7 +18,7 @@ from cru.files import write_atomically
 from cru.models import Model
 from cru.models.loading import load_spec, restore_model
 from cru.models.registry import is_own
-from cru.schema import check, read_json
+from cru.schema import check, read_json, shorten
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.experiment import load_splits, make_model
@@ -125,7 +125,10 @@ def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
     if "settings" not in header:
         raise ValueError(f"{path} is not a checkpoint of a run.")
     found = check(RunHeader, header, path)
-    settings = RunSettings.from_dict(found.settings)
+    try:
+        settings = RunSettings.from_dict(found.settings)
+    except ValueError as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
     return restore_model(
         settings.model.name,
         load_spec(found.spec, path),
