@@ -1,5 +1,6 @@
 import os
 import shutil
+import stat
 import threading
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from cru.evaluation import ledger
 from cru.files import is_temporary, open_regular, read_bounded, remove_leftovers, replacing, write_atomically
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 from tests.faults import end_at
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 def table(seed: int) -> pd.DataFrame:
@@ -129,7 +134,7 @@ def test_a_rename_comes_after_the_flush_of_the_file_and_before_that_of_the_folde
     fsync, replace = os.fsync, os.replace
 
     def noted(descriptor):
-        calls.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
@@ -148,7 +153,7 @@ def test_writers_in_many_threads_do_not_collide(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set((tmp_path / "x").read_bytes())) == 1 and os.listdir(tmp_path) == ["x"]
+    assert len(set((tmp_path / "x").read_bytes())) == 1 and names_in(tmp_path) == ["x"]
 
 
 def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
@@ -172,8 +177,8 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
         file.write(b"1")
         assert not dead.exists()
         remove_leftovers(tmp_path)
-        assert sum(is_temporary(name) for name in os.listdir(tmp_path)) == 1
-    assert os.listdir(tmp_path) == ["x"]
+        assert sum(is_temporary(name) for name in names_in(tmp_path)) == 1
+    assert names_in(tmp_path) == ["x"]
 
 
 def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):

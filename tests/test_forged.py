@@ -73,7 +73,7 @@ def use(folder: Path) -> None:
     forecaster = Forecaster.load(folder)
     if forecaster.history_ is not None:
         answers = forecaster.forecast(horizon=2.0, every=1.0)
-        numbers = answers[["mean", "std", "lo-90", "hi-90"]].to_numpy(float)
+        numbers = np.stack([answers[name].to_numpy() for name in ("mean", "std", "lo-90", "hi-90")], 1)
         assert np.isfinite(numbers).all() and (numbers[:, 1] >= 0).all() and (numbers[:, 2] <= numbers[:, 3]).all()
 
 
