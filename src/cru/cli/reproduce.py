@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import find_own_code
 from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
 from cru.cli.signals import terminated_like_interrupted
 from cru.errors import RunError
@@ -27,6 +28,7 @@ def reproduce(
     from cru.training.reproduce import missing
     from cru.training.reproduce import reproduce as run_all
 
+    find_own_code(models)
     console = make_console()
     cells = missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out)
     total = sum(cell.seconds for cell in cells) / 3600

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import find_own_code
 from cru.cli.signals import terminated_like_interrupted
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(
     """
     from cru.training.presets import settings_for
 
+    find_own_code(model)
     settings = settings_for(preset, model, seed=seed, changes=change or [])
     folder = out or default_folder(settings)
     try:

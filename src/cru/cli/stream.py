@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cru.cli.forecast import as_length
+from cru.cli.own_code import AllowCode, find_own_code
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
@@ -31,6 +32,7 @@ def stream(
     state: Annotated[
         Path | None, typer.Option(help="Go on from this file if it is there, and keep the state in it at the end.")
     ] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Take readings from standard input, one JSON object a line, and write a prediction for each.
 
@@ -42,7 +44,8 @@ def stream(
     from cru.forecaster.answers import check_levels
     from cru.training.checkpoint import check_writable
 
-    forecaster = Forecaster.load(model)
+    find_own_code(allow_code=allow_code)
+    forecaster = Forecaster.load(model, allow_code=allow_code)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
     if state is not None:

@@ -1,7 +1,6 @@
 """The ledger: one JSON line for every finished run."""
 
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+
+from cru.files import write_atomically
 
 LEDGER = Path("results") / "ledger.jsonl"
 _LIBRARIES = ("cru", "torch", "numpy", "accelerate", "safetensors", "torchdiffeq")
@@ -22,11 +23,9 @@ def append(path: Path, record: Mapping[str, Any]) -> bool:
         if any(entry.get("run") == record["run"] for entry in read(path)):
             return False
         line = json.dumps(record, ensure_ascii=False)
-        torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-        with path.open("ab") as file:
-            file.write((("\n" if torn else "") + line + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
+        before = path.read_bytes() if path.exists() else b""
+        torn = before and not before.endswith(b"\n")
+        write_atomically(path, before + (("\n" if torn else "") + line + "\n").encode())
     return True
 
 

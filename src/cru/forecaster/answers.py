@@ -74,7 +74,16 @@ def raw_answers(
     alone, owner = np.flatnonzero(early), series.series_index[early]
     _run(model, series.keep(~early), np.flatnonzero(~early), BATCH, mean, var)
     _run(model, series.excerpts(owner, series.step_index[alone], np.ones_like(owner)), alone, 64 * BATCH, mean, var)
+    check_predictions(mean, var)
     return mean, var
+
+
+def check_predictions(mean: Float[np.ndarray, "..."], var: Float[np.ndarray, "..."]) -> None:
+    """Refuse what only damaged weights or a damaged state can give."""
+    if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
+        raise ValueError(
+            "the model must give finite means and variances, got others. Its weights or states are damaged."
+        )
 
 
 def _run(model: Model, series: SeriesSet, place: np.ndarray, size: int, mean: np.ndarray, var: np.ndarray) -> None:

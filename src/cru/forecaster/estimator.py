@@ -233,11 +233,15 @@ class Forecaster(Estimator):
         save(self, Path(folder), history=history)
 
     @classmethod
-    def load(cls: type[Fitted], folder: Path | str) -> Fitted:
-        """The forecaster that `save` wrote."""
+    def load(cls: type[Fitted], folder: Path | str, *, allow_code: bool = False) -> Fitted:
+        """Load the forecaster that `save` wrote.
+
+        A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run
+        it.
+        """
         from cru.forecaster.folder import load
 
-        return load(Path(folder), cls)
+        return load(Path(folder), cls, allow_code=allow_code)
 
     def _listener(self) -> Listener:
         from rich.console import Console

@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
+from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
 from cru.models.base import Batch, Model, Spec
@@ -48,6 +49,12 @@ class SolverConfig(BaselineConfig):
         super().__post_init__()
         self.check_counts("steps")
         self.check_positive("rtol", "atol")
+        for name, fits, rule in (
+            ("steps", self.steps <= 1000, "at most 1000"),
+            ("rtol", self.rtol >= 1e-12, "at least 1e-12"),
+            ("atol", self.atol >= 1e-12, "at least 1e-12"),
+        ):  # else a prediction would never end
+            require(fits, f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
 
     @property
     def solving(self) -> dict[str, str | int | float]:

@@ -17,11 +17,14 @@ from cru.errors import RunError
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
+from cru.models.loading import check_tensors
+from cru.schema import check
 from cru.training.checkpoint import pack_optimizer, under_prefix, unpack_optimizer, with_prefix, write_checkpoint
 from cru.training.engine import Engine
 from cru.training.guard import give_up
 from cru.training.listener import Listener
 from cru.training.schedule import learning_rate
+from cru.training.schemas import RunHeader
 from cru.training.settings import RunSettings, TrainingSettings
 
 _ORDER, _DRAWS = 0, 1  # streams of the run's seed
@@ -204,7 +207,10 @@ class Loop:
 
     def restore(self, tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> None:
         """Go on from a checkpoint that was read with `read_checkpoint`."""
-        self.model.load_state_dict(under_prefix("model.", tensors))
+        check(RunHeader, header, self.last)
+        weights = under_prefix("model.", tensors)
+        check_tensors(weights, self.model.state_dict(), self.last)
+        self.model.load_state_dict(weights)
         unpack_optimizer(self.optimizer, under_prefix("optimizer.", tensors))
         self.progress = Progress(**header["progress"])
         epochs = self.engine.total(torch.tensor([float(self.progress.epoch)]))

@@ -163,7 +163,7 @@ def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str
     epoch = statistics.median(known.values()) if known else paper  # the latest of each model
     try:
         done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         done = 0
     left: int = max(settings.training.epochs - done, 0)
     return float(epoch) * left

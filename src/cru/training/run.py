@@ -15,15 +15,18 @@ from cru.data import Batch, SeriesSet, Splits
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
 from cru.files import write_atomically
-from cru.models import Model, Spec, create
+from cru.models import Model
+from cru.models.loading import load_spec, restore_model
 from cru.models.registry import is_own
+from cru.schema import check, read_json, shorten
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.experiment import load_splits, make_model
 from cru.training.listener import Listener, Several
 from cru.training.log import Log
 from cru.training.loop import Loop
-from cru.training.presets import settings_for
+from cru.training.presets import presets, settings_for
+from cru.training.schemas import Record, RunHeader
 from cru.training.settings import RunSettings, differences
 
 _BEFORE_AN_EPOCH = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}
@@ -55,7 +58,7 @@ def run(
         checkpoint = check_folder(out, settings, resume=resume)
         result = out / "result.json"
         if result.is_file():
-            record: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+            record = read_record(result)
         else:
             if splits is None:
                 with engine.first():
@@ -89,29 +92,52 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         return None
     if not resume:
         raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
-    found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else read_checkpoint(last)[1]
+    found = (
+        read_record(result)["settings"]
+        if result.exists()
+        else check(RunHeader, read_checkpoint(last)[1], last).settings
+    )
     try:
-        changed = differences(settings, RunSettings.from_dict(found["settings"]))
-    except (KeyError, ValueError) as error:
+        changed = differences(settings, RunSettings.from_dict(found))
+    except ValueError as error:
         raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
     return last
 
 
-def load_model(path: Path | str) -> Model:
-    """The trained model of a run: its folder (the best epoch), or one of the checkpoints in it.
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the result.json of a finished run."""
+    found = read_json(path)
+    check(Record, found, path)
+    return found
+
+
+def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
+    """Load the trained model of a run: its folder (the best epoch), or one of the checkpoints in it.
+
+    A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run it.
 
     >>> model = load_model("runs/pendulum-regression/cru-0")  # doctest: +SKIP
     """
     path = Path(path)
     tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
-    if not {"settings", "spec"} <= header.keys():
+    if "settings" not in header:
         raise ValueError(f"{path} is not a checkpoint of a run.")
-    settings = RunSettings.from_dict(header["settings"])
-    model = create(settings.model.name, Spec.from_dict(header["spec"]), **settings.model.options)
-    model.to(getattr(torch, settings.training.dtype)).load_state_dict(under_prefix("model.", tensors))
-    return model.eval()
+    found = check(RunHeader, header, path)
+    try:
+        settings = RunSettings.from_dict(found.settings)
+    except ValueError as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
+    return restore_model(
+        settings.model.name,
+        load_spec(found.spec, path),
+        dict(settings.model.options),
+        under_prefix("model.", tensors),
+        path,
+        allow_code=allow_code,
+        dtype=getattr(torch, settings.training.dtype),
+    )
 
 
 def _train_and_score(
@@ -187,6 +213,8 @@ _SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
 
 def changed_from_preset(settings: RunSettings) -> list[str]:
     """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
+    if str(settings.preset) not in presets():  # which may come from a file, and must not be read as a path
+        return ["preset"]
     try:
         original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)
     except (ValueError, OSError):
