@@ -11,7 +11,7 @@ from cru.errors import RunError
 FAILED = 1  # began well and could not go on
 USER_ERROR = 2
 INTERRUPTED = 130  # what a shell gives a command that Ctrl-C ended
-_OPTIONS = "id|time|values|variable|model|seed|horizon|every|level|ahead|out|series"  # as in Python, as here
+_OPTIONS = "id|time|values|variable|model|seed|horizon|every|level|ahead|out|series|state"  # as in Python, as here
 
 
 class Boundary(TyperGroup):
