@@ -10,6 +10,8 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
+from cru.threads import check_fork
+
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _SEPARATORS = (",", ";", "\t")
 _DECIMAL_COMMA = r"^\s*([-+]?\d+),(\d+)\s*$"
@@ -20,6 +22,7 @@ def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], eve
 
     In a CSV file the columns ``text`` are taken as they are written, so that 007 and 7 differ and NA is a name.
     """
+    check_fork()
     if isinstance(frame, (str, Path)):
         table = _read_file(Path(frame), wanted, time=time, text=text, everything=everything)
     else:

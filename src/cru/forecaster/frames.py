@@ -17,6 +17,7 @@ from cru.data.series import ReadingError
 from cru.data.tables import AVERAGE, LEAVE_OUT, SEVERAL
 from cru.errors import some
 from cru.forecaster.clock import Clock
+from cru.threads import check_fork
 
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
 _ANSWERS = re.compile(r"variable|mean|std|sample|value|(lo|hi)-[\d.]+")
@@ -183,6 +184,7 @@ def long_frame(
     polars: bool,
 ) -> Any:
     """One row for each answer: ``before``, id, time, variable, then the columns of ``numbers``."""
+    check_fork()
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
         named = pl.Series(list(ids), dtype=pl.String)
