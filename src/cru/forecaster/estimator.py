@@ -241,15 +241,10 @@ class Forecaster(Estimator):
         return load(Path(folder), cls)
 
     def _listener(self) -> Listener:
-        from rich.console import Console
-
+        from cru.console import PlainConsole
         from cru.training.listener import listener_for
 
-        return (
-            listener_for(Console(stderr=True, highlight=False, markup=False), self.model, self.minutes)
-            if self.progress
-            else Listener()
-        )
+        return listener_for(PlainConsole(stderr=True), self.model, self.minutes) if self.progress else Listener()
 
     def _series(self, table: Any) -> SeriesSet:
         check_fork()

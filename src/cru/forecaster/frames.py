@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from cru.data import Scaler, SeriesSet, from_table
+from cru.data.formulas import warn_of_formulas
 from cru.data.reading import read_table
 from cru.data.series import ReadingError
 from cru.data.tables import AVERAGE, LEAVE_OUT, SEVERAL
@@ -215,6 +216,7 @@ def write_frame(frame: Any, path: Path) -> None:
     if path.suffix.lower() == ".parquet":
         table.write_parquet(path)
     else:
+        warn_of_formulas(table, path)
         table.write_csv(path)
 
 
