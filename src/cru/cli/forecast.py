@@ -36,7 +36,7 @@ def forecast(
     console = make_console()
     with noting(console):
         answers = forecaster.forecast(table, **steps, level=level or [50, 90])
-    write_frame(answers, out)
+        write_frame(answers, out)
     console.print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
 
 

@@ -26,5 +26,5 @@ def impute(
     forecaster, console = Forecaster.load(model, allow_code=allow_code), make_console()
     with noting(console):
         answers = forecaster.impute(table, level=level or [50, 90])
-    write_frame(answers, out)
+        write_frame(answers, out)
     console.print(f"{len(answers):,} missing values in {out}.", soft_wrap=True)

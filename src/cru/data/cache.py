@@ -39,7 +39,10 @@ def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet,
     series = load_series(path, key)
     if series is None:
         series, made_for = build()
-        save_series(path, series, made_for)
+        try:
+            save_series(path, series, made_for)
+        except OSError as error:
+            _log.warning("%s is not kept, and is made again when it is needed: %s.", path, error.strerror or error)
     return series
 
 

@@ -36,7 +36,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     entries, text = [], path.read_text(encoding="utf-8")
     if text.strip() and not text.lstrip().startswith("{"):
         raise ValueError(f"{path} is not a ledger: its first line is not a run.")
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a text in JSON may hold other ends of lines, U+2028 say
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:

@@ -14,6 +14,8 @@ from cru.forecaster.calibration import UNREAD, Calibration
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model
+from cru.threads import threads_for
+from cru.training.loop import work_of
 
 BATCH = 64  # series that are answered together
 
@@ -89,7 +91,7 @@ def check_predictions(mean: Float[np.ndarray, "..."], var: Float[np.ndarray, "..
 def _run(model: Model, series: SeriesSet, place: np.ndarray, size: int, mean: np.ndarray, var: np.ndarray) -> None:
     """Write what a model says at each row of ``series`` into its ``place``."""
     some = np.flatnonzero(series.lengths)
-    with torch.no_grad(), evaluating(model):
+    with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
         for numbers in alike(series.lengths[some], size):
             chosen = some[numbers]
             batch = series.batch(chosen, dtype=model.dtype)

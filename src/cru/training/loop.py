@@ -19,6 +19,7 @@ from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
 from cru.models.loading import check_tensors
 from cru.schema import check
+from cru.threads import threads_for
 from cru.training.checkpoint import pack_optimizer, under_prefix, unpack_optimizer, with_prefix, write_checkpoint
 from cru.training.engine import Engine
 from cru.training.guard import give_up
@@ -95,7 +96,8 @@ class Loop:
         self.listener.begin(self.options.epochs, self.batches, self.progress.history)
         cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
         try:
-            with torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
+            work = work_of(self.model, self.train, self.options.batch_size)
+            with threads_for(work), torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
                 self._all_epochs()
         finally:
             self.listener.end()
@@ -216,6 +218,12 @@ class Loop:
         epochs = self.engine.total(torch.tensor([float(self.progress.epoch)]))
         if float(epochs) != self.progress.epoch * self.engine.share[1]:
             raise RunError(f"the workers see different checkpoints: {self.folder} must be on a disk that all share.")
+
+
+def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
+    """Batch x time x state of the largest batch; the inputs count where there are more of them, as with images."""
+    size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
+    return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
 
 
 def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:

@@ -3,18 +3,18 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, overload
 
 import torch
-from filelock import FileLock, Timeout
 
 from cru.data import Batch, SeriesSet, Splits
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
 from cru.files import write_atomically
+from cru.locks import only_process
 from cru.models import Model
 from cru.models.loading import load_spec, restore_model
 from cru.models.registry import is_own
@@ -54,7 +54,7 @@ def run(
     out, engine, own = Path(out), engine or Engine(), splits is not None
     out.mkdir(parents=True, exist_ok=True)
     commit = ledger.commit()  # now: it may be another when the run ends
-    with _alone(out) if engine.main else nullcontext():
+    with only_process(out / ".lock", f"another process is at work in {out}.") if engine.main else nullcontext():
         checkpoint = check_folder(out, settings, resume=resume)
         result = out / "result.json"
         if result.is_file():
@@ -70,16 +70,6 @@ def run(
         if engine.main and ledger_path is not None:
             ledger.append(Path(ledger_path), {key: value for key, value in record.items() if key != "features"})
     return record
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """No two processes work in one folder. The lock is the operating system's, so it ends with the process."""
-    try:
-        with FileLock(out / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(f"another process is at work in {out}.") from None
 
 
 def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | None:
