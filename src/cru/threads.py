@@ -9,7 +9,7 @@ import torch
 from cru.errors import RunError
 
 SMALL = 1_000_000
-"""Batch x time x state below which one thread is used: `benchmarks/threads.py` shows where more begin to help."""
+"""Batch x time x state below which one thread is used: `benchmarks/threads.py` shows what more threads cost."""
 
 _ASKED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _pools_started = False  # in this process, those of polars
