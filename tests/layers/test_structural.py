@@ -134,7 +134,7 @@ def test_a_state_moves_to_a_later_time() -> None:
 def test_components_have_names_and_add_up() -> None:
     layer, values, times = setting()
     parts = layer.components(values, times)
-    assert parts.names == ("level", "ou 1", "ou 10", "period 24", "period 12") == layer.names
+    assert parts.names == ("level", "ou 1", "ou 10", "period 24", "period 12", "seasonal mean") == layer.names
     assert difference(parts.mean.sum(-1), layer.smooth(values, times).mean) < 1e-9
     assert torch.all(parts.var >= 0)
     flat = cru.StructuralLayer(1, [3.2])

@@ -37,6 +37,12 @@ class ComponentEstimates(NamedTuple):
     var: Float[Tensor, "batch time variable component"]
 
 
+def cos_sin(times: Float64[Tensor, "*any"], periods: Iterable[float]) -> Float64[Tensor, "*any wave"]:
+    """Cosine and sine of the phase of each period, in float64."""
+    phase = 2 * math.pi * (times[..., None] / torch.tensor(tuple(periods), dtype=torch.float64, device=times.device))
+    return torch.stack([phase.cos(), phase.sin()], -1).flatten(-2)
+
+
 class StructuralLayer(nn.Module):
     """Model each variable by itself as a Gaussian process whose cost is linear in the number of observations:
 
@@ -60,6 +66,8 @@ class StructuralLayer(nn.Module):
         size: number of variables.
         time_constants: start values of the time constants of the OU processes, in the unit of ``times``.
         periods: one oscillator each; list harmonics as periods of their own.
+        season: periods of the seasonal mean that all series share; None for ``periods``. It may have more harmonics
+            than there are oscillators: they cost no state.
         level: time constant of the level, which is not trained. It should be far above the length of a series.
     """
 
@@ -69,6 +77,7 @@ class StructuralLayer(nn.Module):
         time_constants: Iterable[float],
         periods: Iterable[float] = (),
         *,
+        season: Iterable[float] | None = None,
         level: float = 1e6,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -78,7 +87,9 @@ class StructuralLayer(nn.Module):
         check_dtype(dtype or torch.get_default_dtype())
         self.size, self.level = size, float(level)
         self.time_constants, self.periods = tuple(map(float, time_constants)), tuple(map(float, periods))
+        self.season_periods = self.periods if season is None else tuple(map(float, season))
         given = {"level": (self.level,), "time_constants": self.time_constants, "periods": self.periods}
+        given["season"] = self.season_periods
         for name, numbers in given.items():
             wrong = [number for number in numbers if not 0 < number < math.inf]
             require(not wrong, f"`{name}` must be positive and finite, got {wrong[0] if wrong else None}.")
@@ -87,7 +98,7 @@ class StructuralLayer(nn.Module):
         self.log_rate = nn.Parameter(torch.empty(size, flat - 1 + waves, **where))  # of all components but the level
         self.log_var = nn.Parameter(torch.empty(size, flat + waves, **where))
         self.log_noise = nn.Parameter(torch.empty(size, **where))
-        self.season = nn.Parameter(torch.empty(size, 2 * waves, **where))  # on cos and sin of each period
+        self.season = nn.Parameter(torch.empty(size, 2 * len(self.season_periods), **where))  # on cos and sin
         component = [*range(flat), *(flat + k // 2 for k in range(2 * waves))]
         self.register_buffer("component", torch.tensor(component, device=device), persistent=False)
         self.component: Tensor  # the component of each coefficient
@@ -111,11 +122,12 @@ class StructuralLayer(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The components: "level", "ou" with its first time constant, "period" with its period."""
+        """The components: "level", "ou" with its first time constant, "period" with its period, "seasonal mean"."""
         return (
             "level",
             *(f"ou {constant:g}" for constant in self.time_constants),
             *(f"period {period:g}" for period in self.periods),
+            *(("seasonal mean",) if self.season_periods else ()),
         )
 
     @property
@@ -128,16 +140,12 @@ class StructuralLayer(nn.Module):
 
     def regressors(self, times: Float64[Tensor, "batch time"]) -> Float64[Tensor, "batch time coefficient"]:
         """h(t): 1 for the level and the OU processes, cos and sin for each oscillator."""
-        periods = torch.tensor(self.periods, dtype=torch.float64, device=times.device)
-        phase = 2 * math.pi * (times[..., None] / periods)
-        waves = torch.stack([phase.cos(), phase.sin()], -1).flatten(-2)
+        waves = cos_sin(times, self.periods)
         return torch.cat([waves.new_ones(*times.shape, 1 + len(self.time_constants)), waves], -1)
 
-    def seasonal_mean(
-        self, regressors: Float64[Tensor, "batch time coefficient"]
-    ) -> Float64[Tensor, "batch time variable"]:
-        """The mean that all series share, where the regressors are those of `regressors`."""
-        return regressors[..., 1 + len(self.time_constants) :] @ self.season.double().T
+    def seasonal_mean(self, times: Float64[Tensor, "batch time"]) -> Float64[Tensor, "batch time variable"]:
+        """The mean that all series share."""
+        return cos_sin(times, self.season_periods) @ self.season.double().T
 
     def forward(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
@@ -188,15 +196,13 @@ class StructuralLayer(nn.Module):
     ) -> ComponentEstimates:
         """Estimate every component from all rows. The means add up to the mean of `smooth`.
 
-        A period has its part of the seasonal mean. The variances do not add up: the components are correlated.
+        The seasonal mean has no variance. The variances do not add up: the components are correlated.
         """
-        data, _ = self._inputs(values, times, mask, state)
+        data, shared = self._inputs(values, times, mask, state)
         kind = native if self._compiled(data) else structural
         mean, var = kind.smooth_components(*data[:5], self.component, data[5])
-        first = 1 + len(self.time_constants)
-        waves = data[3][:, :, None, first:] * self.season.double()
-        shared = waves.view(*waves.shape[:-1], len(self.periods), 2).sum(-1)
-        mean = torch.cat([mean[..., :first], mean[..., first:] + shared], -1)
+        if self.season_periods:
+            mean, var = torch.cat([mean, shared[..., None]], -1), torch.nn.functional.pad(var, (0, 1))
         return ComponentEstimates(self.names, mean.to(self.dtype), var.to(self.dtype))
 
     def sample(
@@ -229,7 +235,7 @@ class StructuralLayer(nn.Module):
         _check_later("times", times, state)
         h = self.regressors(times)
         mean, var = structural.forecast_structural(state, times, h, self.hyperparameters)
-        return (mean + self.seasonal_mean(h)).to(self.dtype), var.to(self.dtype)
+        return (mean + self.seasonal_mean(times)).to(self.dtype), var.to(self.dtype)
 
     def propagate(self, state: StructuralState, time: Tensor | float | int) -> StructuralState:
         """Move ``state`` to the absolute ``time``, a number or (batch,), not before its own."""
@@ -244,7 +250,7 @@ class StructuralLayer(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""
-        return f"{self.size}, time_constants={self.time_constants}, periods={self.periods}, level={self.level:g}"
+        return f"{self.size}, time_constants={self.time_constants}, periods={self.periods}, season={self.season_periods}, level={self.level:g}"
 
     def _inputs(
         self, values: Tensor, times: Tensor, mask: Tensor | None, state: StructuralState | None
@@ -258,7 +264,7 @@ class StructuralLayer(nn.Module):
         times = as_times(times, observed, None).double()
         state = None if state is None else self._checked(state, len(values))
         h = self.regressors(times)
-        mean = self.seasonal_mean(h)
+        mean = self.seasonal_mean(times)
         return (times, known - mean, observed, h, self.hyperparameters, state), mean
 
     def _compiled(self, data: tuple[Any, ...]) -> bool:
