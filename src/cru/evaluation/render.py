@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds; † quoted by the paper from Rubanova et al. (2019). The paper's tables hold only full runs with the "
+    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, to be run again; † quoted by the paper from Rubanova et al. (2019). The paper's tables hold only full runs with the "
     "settings of the presets: the paper's, and our own for what it leaves open and for models that it does not have; "
     "among our own experiments a changed setting is named."
 )
@@ -20,15 +20,15 @@ EPOCHS = {"best": "Scores of the epoch that was best on validation.", "last": "S
 
 SOURCES = (
     "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ. "
-    "The pendulum is simulated anew for each seed. Seconds are those of a training pass, on the machine of the ledger. "
+    "All seeds of an experiment share one split or simulation, as published. Runs on other splits are among our own. "
     "[reproduction.md](reproduction.md) says where a result differs from the paper, and why."
 )
 _SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
 
 
 def headings(table: Table) -> list[str]:
-    """Three columns for each experiment."""
-    return ["model", *(f"{name}: {what}" for name in table.columns.values() for what in ("paper", "ours", "s/epoch"))]
+    """Two columns for each experiment."""
+    return ["model", *(f"{name}: {what}" for name in table.columns.values() for what in ("paper", "ours"))]
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -38,7 +38,7 @@ def rows(table: Table) -> list[list[str]]:
         row = [model]
         for preset in table.columns:
             cell = table.cells[preset].get(model)
-            row += _texts(cell, table.digits) if cell else ["", "", ""]
+            row += _texts(cell, table.digits) if cell else ["", ""]
         found.append(row)
     return found
 
@@ -110,7 +110,7 @@ def beaten(table: Table) -> list[str]:
     for preset, name in table.columns.items():
         losers = [model for model, cell in table.cells[preset].items() if cell.beaten]
         if losers:
-            sentences.append(f"On {name} these lose to a naive model on the seeds that both have: {', '.join(losers)}.")
+            sentences.append(f"On {name} these lose to a naive model on the same data: {', '.join(losers)}.")
     return sentences
 
 
@@ -123,8 +123,8 @@ def _texts(cell: Cell, digits: int) -> list[str]:
     paper = f"{cell.paper.mean:.{digits}f} ± {cell.paper.std:.{digits}f}" if cell.paper else ""
     paper += "†" if cell.paper and cell.paper.quoted else ""
     if cell.ours is None:
-        return [paper, "–", ""]
+        return [paper, "–"]
     spread = f" ± {cell.ours.std:.{digits}f}" if cell.ours.std is not None else ""
-    star = "*" if cell.beaten else ""
+    star = ("*" if cell.beaten else "") + ("‡" if cell.ours.outdated else "")
     ours = f"{cell.ours.mean:.{digits}f}{spread} ({cell.ours.seeds}){star} {_SIGN[cell.mark]}".rstrip()
-    return [paper, ours, f"{cell.ours.seconds:.1f}" if cell.ours.seconds else ""]
+    return [paper, ours]

@@ -28,7 +28,7 @@ class Ours(NamedTuple):
     mean: float
     std: float | None  # None for a single run
     seeds: int
-    seconds: float  # an epoch
+    outdated: bool = False  # on an earlier version of the data
 
 
 class Cell(NamedTuple):
@@ -84,11 +84,15 @@ def paper_seconds(preset: str, model: str) -> float | None:
 
 def tables(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Table]:
     """Tables 1, 2 and 3 from the ledger. Only runs with exactly the paper's settings count; of several with one seed
-    the newest. ``epoch`` is "best" (chosen on the validation set) or "last" (as published)."""
+    the newest. A run on an earlier version of the data counts where a model has no other. ``epoch`` is "best" (chosen
+    on the validation set) or "last" (as published)."""
     runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: not entry["outdated"]):
         if not entry["changed"]:
-            runs.setdefault((entry["preset"], entry["model"]), {})[entry["seed"]] = entry
+            found = runs.setdefault((entry["preset"], entry["model"]), {})
+            if not entry["outdated"] and any(one["outdated"] for one in found.values()):
+                found.clear()
+            found[entry["seed"]] = entry
     return [_table(source, runs, epoch) for source in paper()["table"]]
 
 
@@ -106,18 +110,21 @@ class Other(NamedTuple):
 
 def others(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Other]:
     """Every full run outside the paper's experiments, with the settings in which it differs from its preset."""
-    runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    runs: dict[tuple[str, str], dict[tuple[int, int | None], Mapping[str, Any]]] = {}
     for entry in entries:
         if _is_other(entry):
-            settings = ", ".join(_setting(entry, name) for name in entry["changed"] if name != "preset")
-            title = f"{entry['preset']}, {settings}" if settings else str(entry["preset"])
-            runs.setdefault((title, entry["model"]), {})[entry["seed"]] = entry
+            names = [name for name in entry["changed"] if name != "preset"]
+            settings = ["other splits" if name == "data.seed" else _setting(entry, name) for name in names]
+            title = ", ".join([str(entry["preset"]), *settings, *(["older data"] if entry["outdated"] else [])])
+            data_seed = entry["settings"].get("data", {}).get("seed")
+            runs.setdefault((title, entry["model"]), {})[entry["seed"], data_seed] = entry
     return [_other(title, model, list(chosen.values()), epoch) for (title, model), chosen in sorted(runs.items())]
 
 
 def _is_other(entry: Mapping[str, Any]) -> bool:
     readable = "settings" not in entry["changed"]
-    return readable and not entry["shortened"] and entry["preset"] not in paper_presets()
+    own = entry["preset"] not in paper_presets() or entry["changed"] == ["data.seed"]
+    return readable and not entry["shortened"] and own
 
 
 def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
@@ -171,13 +178,13 @@ def _in_order(models: Iterable[str]) -> list[str]:
 
 
 def _loses(own: Mapping[int, Any], rule: Mapping[int, Any], metric: str, epoch: str) -> bool:
-    """Whether a naive model is better on the seeds, which fix the data, that both have."""
-    both = own.keys() & rule.keys()
+    """Whether a naive model is better on the same data."""
 
     def score(runs: Mapping[int, Any]) -> float:
-        return statistics.fmean(_score(runs[seed], metric, epoch) for seed in both)
+        return statistics.fmean(_score(entry, metric, epoch) for entry in runs.values())
 
-    return bool(both) and score(rule) < score(own)
+    same = {entry["outdated"] for entry in [*own.values(), *rule.values()]}
+    return bool(own) and len(same) == 1 and score(rule) < score(own)
 
 
 def _score(entry: Mapping[str, Any], metric: str, epoch: str) -> float:
@@ -187,6 +194,5 @@ def _score(entry: Mapping[str, Any], metric: str, epoch: str) -> float:
 
 def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, epoch: str) -> Ours:
     values = [_score(entry, metric, epoch) / scale for entry in entries]
-    seconds = statistics.median(entry["seconds_per_epoch"] for entry in entries)
     std = statistics.stdev(values) if len(values) > 1 else None
-    return Ours(statistics.fmean(values), std, len(values), seconds)
+    return Ours(statistics.fmean(values), std, len(values), entries[0]["outdated"])

@@ -14,7 +14,7 @@ from cru.evaluation.tables import paper_presets, paper_seconds
 from cru.models.registry import MODELS, NAIVE, entry, is_own
 from cru.training.checkpoint import read_checkpoint
 from cru.training.presets import models_of, settings_for
-from cru.training.run import check_folder
+from cru.training.run import as_of_now, check_folder
 from cru.training.settings import RunSettings
 
 _PATIENCE = 60.0  # seconds for a run to stop by itself
@@ -46,12 +46,13 @@ def missing(
     for model in models:
         entry(model)  # an unknown name is an error
     entries = [line for line in ledger.read(ledger_path) if {"hash", "changed", "seconds_per_epoch"} <= line.keys()]
-    done = {line["hash"] for line in entries if "splits" not in line["changed"]}  # which are series of one's own
+    # A run on series of one's own or on an earlier version of the data does not count.
+    done = {line["hash"] for line in as_of_now(entries) if "splits" not in line["changed"] and not line["outdated"]}
     cells = []
     for preset in presets or paper_presets():
         known = [name for name in models_of(preset) if name in (models or MODELS)]
         for model in dict.fromkeys([*known, *filter(is_own, models)]):
-            for seed in range(seeds):
+            for seed in range(1 if model in NAIVE else seeds):  # nothing random is left in a naive model
                 settings = settings_for(preset, model, seed=seed)
                 if settings.hash not in done:
                     home = _home(folder, settings)

@@ -19,7 +19,7 @@ from cru.models import Model, Spec, create
 from cru.models.registry import is_own
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
-from cru.training.experiment import load_splits, make_model
+from cru.training.experiment import data_version, load_splits, make_model
 from cru.training.listener import Listener, Several
 from cru.training.log import Log
 from cru.training.loop import Loop
@@ -94,6 +94,8 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         changed = differences(settings, RunSettings.from_dict(found["settings"]))
     except (KeyError, ValueError) as error:
         raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
+    if found.get("data_version", 1) != data_version(settings):
+        raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
     return last
@@ -166,6 +168,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "model": settings.model.name,
         "seed": settings.seed,
         "hash": settings.hash,
+        "data_version": data_version(settings),
         "scores": {"best": best, "last": last},
         "epochs": progress.epoch,
         "skipped_steps": progress.skipped,
@@ -195,16 +198,20 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
 
 
 def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Entries of a ledger, set against the presets as they are now: one may have changed since a run."""
+    """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
+
+    ``outdated`` runs had an earlier version of the data.
+    """
     found = []
     for entry in entries:
-        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False, "outdated": False}  # of another version
         with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
             if is_own(settings.model.name):  # whose class may not be here
-                now = {name: entry[name] for name in now}
+                now |= {name: entry[name] for name in ("changed", "shortened")}
             else:
-                now = _against_preset(settings, own_series="splits" in entry["changed"])
+                now |= _against_preset(settings, own_series="splits" in entry["changed"])
+            now["outdated"] = entry.get("data_version", 1) != data_version(settings)
         found.append(dict(entry) | now)
     return found
 
