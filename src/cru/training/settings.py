@@ -64,7 +64,14 @@ class TrainingSettings:
     max_skipped: int = 5  # steps in a row with a non-finite loss or gradient before it gives up
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("warmup", 0), ("patience", 1), ("max_skipped", 1), ("decay_epoch", 0)):
+        for name, least in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("warmup", 0),
+            ("patience", 1),
+            ("max_skipped", 1),
+            ("decay_epoch", 0),
+        ):
             _at_least(f"training.{name}", getattr(self, name), least)
         for name in ("learning_rate", "clip", "decay", "minutes"):
             value = getattr(self, name)
