@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, to be run again; † quoted by the paper from Rubanova et al. (2019). The paper's tables hold only full runs with the "
+    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, to be run again; "
+    "† quoted by the paper from Rubanova et al. (2019). The paper's tables hold only full runs with the "
     "settings of the presets: the paper's, and our own for what it leaves open and for models that it does not have; "
     "among our own experiments a changed setting is named."
 )

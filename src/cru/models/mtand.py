@@ -43,8 +43,8 @@ class MTANDModel(VariationalModel):
     attention reads that at the times of the batch.
 
     Full puts a Gaussian code of M at each reference point between two such GRUs, and is trained on the
-    importance-weighted bound (Burda et al. 2016). Enc has no code: its "code" is what the GRU says, and its loss the likelihood alone. Pictures enter and
-    leave as raw pixels.
+    importance-weighted bound (Burda et al. 2016). Enc has no code: its "code" is what the GRU says, and its loss the
+    likelihood alone. Pictures enter and leave as raw pixels.
     """
 
     Config: ClassVar[type] = MTANDConfig

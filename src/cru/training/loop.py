@@ -215,10 +215,12 @@ class Loop:
 def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:
     """Adam; AdamW, whose weight decay does not pass through the moments; or Adamax, with the largest gradient."""
     trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a rule has nothing to train
-    rates = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
-    if options.optimizer == "adamax":
-        return torch.optim.Adamax(trained, **rates)
-    return torch.optim.AdamW(trained, **rates) if options.optimizer == "adamw" else torch.optim.Adam(trained, **rates)
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "adamax": torch.optim.Adamax,
+    }
+    return kinds[options.optimizer](trained, lr=options.learning_rate, weight_decay=options.weight_decay)
 
 
 def clip_gradient(model: nn.Module, limit: float) -> float:

@@ -76,7 +76,7 @@ def published_presets() -> list[str]:
 
 
 def _published(table: dict[str, Any]) -> dict[str, Any]:
-    """An experiment of the paper as its published runs had it: trained on all but the test set, scored at the last epoch."""
+    """An experiment of the paper as published: trained on all but the test set, and scored at the last epoch."""
     data, training = table["data"], table["training"]
     options = data.get("options", {}) | {"joined": True} | ({"same_days": True} if data["dataset"] == "ushcn" else {})
     batch = {"batch_size": 50} if data["dataset"] == "physionet" else {}

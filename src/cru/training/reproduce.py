@@ -34,6 +34,41 @@ class Cell(NamedTuple):
         return f"{self.settings.preset} {self.settings.model.name} seed {self.settings.seed}"
 
 
+class Group(NamedTuple):
+    """Cells that are run before those of later groups: experiments, models (all where empty) and seeds of each."""
+
+    presets: list[str]
+    models: list[str]
+    seeds: int
+
+    @staticmethod
+    def parse(text: str) -> "Group":
+        """Read "PRESET,PRESET:MODEL,MODEL:SEEDS"; an empty part means the paper's experiments, all models, one seed.
+
+        >>> Group.parse("ushcn-one-step:gru-d,ode-rnn")
+        Group(presets=['ushcn-one-step'], models=['gru-d', 'ode-rnn'], seeds=1)
+        """
+        presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
+        if more or not (seeds.strip() or "1").isdecimal():
+            raise ValueError(f"`groups` must look like PRESETS:MODELS:SEEDS, got {text!r}.")
+        return Group(_names(presets), _names(models), int(seeds.strip() or 1))
+
+
+def missing_in(
+    groups: Sequence[Group], *, ledger_path: Path = ledger.LEDGER, folder: Path = Path("runs")
+) -> list[Cell]:
+    """The missing cells of each group after those of the groups before it, each once."""
+    cells: dict[str, Cell] = {}
+    for group in groups:
+        for cell in missing(group.presets, group.models, seeds=group.seeds, ledger_path=ledger_path, folder=folder):
+            cells.setdefault(cell.settings.hash, cell)
+    return list(cells.values())
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def missing(
     presets: Sequence[str] = (),
     models: Sequence[str] = (),

@@ -8,12 +8,14 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
 from cru.data import Batch, SeriesSet, Splits
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
+from cru.evaluation.metrics import rubanova_mse
 from cru.files import write_atomically
 from cru.models import Model, Spec, create
 from cru.models.registry import is_own
@@ -62,6 +64,8 @@ def run(
                     splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
             record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
             record |= {"commit": commit} | _against_preset(settings, own_series=own)
+            if not own:
+                _add_rubanova(record, splits)
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         if engine.main and ledger_path is not None:
@@ -183,6 +187,17 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "settings": settings.as_dict(),
         "features": dict(names=splits.test.names, **features),  # test scores of the best epoch
     }
+
+
+def _add_rubanova(record: dict[str, Any], splits: Splits) -> None:
+    """Add the score by which the paper's quoted numbers were taken, where sets are scaled to [0, 1]."""
+    scalers = [part.scaler for part in splits]
+    test = record["scores"]["best"]["test"]
+    found = record["features"].get(test["scored"], {}).get("mse_of_series")
+    if found is None or splits.test.scaler is None or record["settings"]["data"]["task"] == "regression":
+        return
+    ranges = [(one.shift, np.add(one.shift, one.scale).tolist()) for one in scalers if one is not None]
+    test[test["scored"]]["rubanova"] = rubanova_mse(found, splits.test.scaler.scale, ranges)
 
 
 _SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")

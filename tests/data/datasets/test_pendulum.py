@@ -110,6 +110,13 @@ def test_a_seed_gives_the_same_bytes_on_every_machine(variant, expected):
     assert not np.array_equal(generate(variant, 30, seed=43).values, series.values)
 
 
+def test_joined_sets_train_on_the_validation_sequences_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(pendulum, "SIZES", (6, 3, 2))
+    apart, joined = (pendulum.load(REGRESSION, cache=tmp_path, joined=on) for on in (False, True))
+    assert joined.train.ids == apart.train.ids + apart.validation.ids
+    assert (joined.validation.ids, joined.test.ids) == (apart.validation.ids, apart.test.ids)
+
+
 def test_load_makes_once_and_reads_afterwards(tmp_path, monkeypatch):
     monkeypatch.setattr(pendulum, "SIZES", (6, 3, 2))
     made = pendulum.load(REGRESSION, cache=tmp_path)

@@ -19,9 +19,7 @@ class Dataset:
     about: str
     source: str
     time_scale: float
-    version: (
-        int  # of what `load` returns for a seed, in the ledger; 1: USHCN drew its days from the stream of the split
-    )
+    version: int  # of what `load` returns for a seed; the ledger has it for every run
     load: Callable[..., Splits]
     as_measured: dict[str, Any]  # options of `load` that leave the measured units, for looking at the data
 
