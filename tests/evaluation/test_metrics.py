@@ -140,5 +140,5 @@ def test_the_mean_over_series_and_features_of_each_ones_own_error():
         errors = (targets - mean)[i, mask[i, :, f], f]
         own[i, f] = np.mean(errors**2) if len(errors) else 0.0
     assert found == pytest.approx(np.mean(own, 0).tolist())
-    ranges = [([0, 0, 0], [1, 1, 1]), ([0, 0, -1], [1, 1, 1])]
-    assert rubanova_mse(found, [1, 1, 1], ranges) == pytest.approx((found[0] + found[1] + found[2] / 4) / 3)
+    ranges = [([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), ([0.0, 0.0, -1.0], [1.0, 1.0, 1.0])]
+    assert rubanova_mse(found, [1.0, 1.0, 1.0], ranges) == pytest.approx((found[0] + found[1] + found[2] / 4) / 3)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cru.errors import did_you_mean
-from cru.evaluation.tables import paper_presets
+from cru.evaluation.tables import PUBLISHED, paper_presets
 from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build
 
 _SECTIONS = ("data", "model", "training")
-_PUBLISHED = "-published"
 
 
 def presets() -> dict[str, str]:
@@ -57,7 +56,7 @@ def read_preset(preset: str) -> dict[str, Any]:
     if preset.endswith(".toml"):
         name, text = Path(preset).stem, Path(preset).read_text(encoding="utf-8")
     elif preset in published_presets():
-        return _published(read_preset(preset.removesuffix(_PUBLISHED)))
+        return _published(read_preset(preset.removesuffix(PUBLISHED)))
     elif preset in _names():
         name, text = preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
     else:
@@ -72,7 +71,7 @@ def read_preset(preset: str) -> dict[str, Any]:
 
 def published_presets() -> list[str]:
     """The names of the paper's experiments with the protocol of the published runs."""
-    return [name + _PUBLISHED for name in paper_presets()]
+    return [name + PUBLISHED for name in paper_presets()]
 
 
 def _published(table: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def _published(table: dict[str, Any]) -> dict[str, Any]:
     options = data.get("options", {}) | {"joined": True} | ({"same_days": True} if data["dataset"] == "ushcn" else {})
     batch = {"batch_size": 50} if data["dataset"] == "physionet" else {}
     return table | {
-        "name": table["name"] + _PUBLISHED,
+        "name": table["name"] + PUBLISHED,
         "about": f"{table['about']}, as published: trained on all but the test set, last epoch",
         "data": data | {"options": options},
         "training": training | {"keep": "last"} | batch,
