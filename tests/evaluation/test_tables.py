@@ -125,3 +125,22 @@ def test_experiments_of_ours_have_a_table_of_their_own():
     assert found[0].mse == pytest.approx(1.5e-3) and found[0].hidden == pytest.approx(4e-3)
     page = render.markdown(tables(LEDGER), 0, found)
     assert "| ushcn-imputation | paired | 2 | 1.500 | 4.000 | -1.00 |  |" in page
+
+
+def test_only_what_is_comparable_has_a_mark():
+    quoted = entry("physionet-interpolation", "latent-ode", 0, 1e-5)
+    quoted["scores"]["best"]["test"]["all"]["rubanova"] = 2e-3
+    runs = [
+        quoted,
+        entry("ushcn-interpolation", "gru-d", 0, 1e-5),
+        entry("ushcn-one-step", "gru-d", 0, 9.5e-3),
+        entry("ushcn-interpolation-published", "cru", 0, 1.7e-4),
+    ]
+    (table, *_) = tables(runs, seconds={("ushcn-interpolation", "cru"): 4.0, ("ushcn-interpolation", "gru-d"): 6.0})
+    assert table.cells["physionet-interpolation"]["latent-ode"].mark == "", "another average"
+    assert table.cells["ushcn-interpolation"]["gru-d"].mark == INSIDE, "by the score one step ahead"
+    assert table.cells["ushcn-interpolation"]["cru"].published_mark == INSIDE
+    page = render.markdown([table], 0)
+    assert "0.212 ± 0.027† | 0.001 (1); †0.200 (1) |" in page
+    assert "| gru-d | 0.944 ± 0.011→ | 0.001 (1); →0.950 (1) ≈ |  | 2.39, 1.50 |" in page
+    assert "| cru | 0.016 ± 0.006 | – | 0.017 (1) ≈ | 1.00, 1.00 |" in page
