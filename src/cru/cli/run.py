@@ -23,7 +23,7 @@ DEFAULT_LEDGER = Path("results/ledger.jsonl")
 def run(
     preset: Annotated[str, typer.Argument(help="A preset of `cru list`, or the path of a TOML file.")],
     model: Annotated[str, typer.Option(help="A model of `cru list`, or module:Class.")] = "cru",
-    seed: Annotated[int, typer.Option(help="Fixes data, split, initial weights and order.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes initial weights and order; --set data.seed= the data.", min=0)] = 0,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: training.epochs=5.")
     ] = None,

@@ -42,12 +42,12 @@ class RunFolder(NamedTuple):
     @property
     def data_key(self) -> str:
         """The same for runs whose data are the same."""
-        return data_key(self.settings.as_dict(), seed=self.settings.data_seed)
+        return data_key(self.settings.as_dict())
 
     @property
     def experiment(self) -> str:
         """The same for runs that may be set beside each other: the preset, or else the data but for their seed."""
-        return self.settings.preset or data_key(self.settings.as_dict())
+        return self.settings.preset or data_key(self.settings.as_dict(), any_seed=True)
 
     def check(self, test: SeriesSet) -> None:
         """Refuse test series that are not those of the run, which may have been given series of its own."""
@@ -113,10 +113,9 @@ def files_below(path: Path, name: str) -> list[Path]:
     return sorted(found)
 
 
-def data_key(settings: Mapping[str, Any], *, seed: int | None = None) -> str:
-    """Everything that decides the data of a run, as a text; of runs that differ in the seed alone it is the same
-    unless the seed is given."""
-    return json.dumps({**settings["data"], "seed": seed}, sort_keys=True)
+def data_key(settings: Mapping[str, Any], *, any_seed: bool = False) -> str:
+    """Everything that decides the data of a run, as a text; with ``any_seed`` without the seed of the data."""
+    return json.dumps(settings["data"] | ({"seed": None} if any_seed else {}), sort_keys=True)
 
 
 def _is_run(file: Path) -> bool:

@@ -192,9 +192,8 @@ def _titles(folders: list[RunFolder], most: int = 5) -> str:
 
 
 def _other_data(ours: RunFolder, theirs: RunFolder) -> list[str]:
-    """The settings of the data in which two runs differ, the seed that they come from among them."""
-    seed = ["seed"] if ours.settings.data_seed != theirs.settings.data_seed else []
-    return seed + [key for key in differences(ours.settings, theirs.settings) if key.startswith("data.")]
+    """The settings of the data in which two runs differ."""
+    return [key for key in differences(ours.settings, theirs.settings) if key.startswith("data.")]
 
 
 def _diagnose(one: Tested, found: dict[str, Any]) -> None:

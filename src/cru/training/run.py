@@ -8,11 +8,13 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from cru.data import Batch, SeriesSet, Splits
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
+from cru.evaluation.metrics import rubanova_mse
 from cru.files import write_atomically
 from cru.locks import only_process
 from cru.models import Model
@@ -21,7 +23,7 @@ from cru.models.registry import is_own
 from cru.schema import check, read_json, shorten
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
-from cru.training.experiment import load_splits, make_model
+from cru.training.experiment import data_version, load_splits, make_model
 from cru.training.listener import Listener, Several
 from cru.training.log import Log
 from cru.training.loop import Loop
@@ -65,6 +67,8 @@ def run(
                     splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
             record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
             record |= {"commit": commit} | _against_preset(settings, own_series=own)
+            if not own:
+                _add_rubanova(record, splits)
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         if engine.main and ledger_path is not None:
@@ -91,6 +95,8 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         changed = differences(settings, RunSettings.from_dict(found))
     except ValueError as error:
         raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
+    if found.get("data_version", 1) != data_version(settings):
+        raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
     return last
@@ -182,6 +188,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "model": settings.model.name,
         "seed": settings.seed,
         "hash": settings.hash,
+        "data_version": data_version(settings),
         "scores": {"best": best, "last": last},
         "epochs": progress.epoch,
         "skipped_steps": progress.skipped,
@@ -196,6 +203,17 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "settings": settings.as_dict(),
         "features": dict(names=splits.test.names, **features),  # test scores of the best epoch
     }
+
+
+def _add_rubanova(record: dict[str, Any], splits: Splits) -> None:
+    """Add the score by which the paper's quoted numbers were taken, where sets are scaled to [0, 1]."""
+    scalers = [part.scaler for part in splits]
+    test = record["scores"]["best"]["test"]
+    found = record["features"].get(test["scored"], {}).get("mse_of_series")
+    if found is None or splits.test.scaler is None or record["settings"]["data"]["task"] == "regression":
+        return
+    ranges = [(one.shift, np.add(one.shift, one.scale).tolist()) for one in scalers if one is not None]
+    test[test["scored"]]["rubanova"] = rubanova_mse(found, splits.test.scaler.scale, ranges)
 
 
 _SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
@@ -213,16 +231,20 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
 
 
 def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Entries of a ledger, set against the presets as they are now: one may have changed since a run."""
+    """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
+
+    ``outdated`` runs had an earlier version of the data.
+    """
     found = []
     for entry in entries:
-        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False, "outdated": False}  # of another version
         with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
             if is_own(settings.model.name):  # whose class may not be here
-                now = {name: entry[name] for name in now}
+                now |= {name: entry[name] for name in ("changed", "shortened")}
             else:
-                now = _against_preset(settings, own_series="splits" in entry["changed"])
+                now |= _against_preset(settings, own_series="splits" in entry["changed"])
+            now["outdated"] = entry.get("data_version", 1) != data_version(settings)
         found.append(dict(entry) | now)
     return found
 
