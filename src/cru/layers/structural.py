@@ -250,7 +250,8 @@ class StructuralLayer(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""
-        return f"{self.size}, time_constants={self.time_constants}, periods={self.periods}, season={self.season_periods}, level={self.level:g}"
+        sizes = f"{self.size}, time_constants={self.time_constants}, periods={self.periods}"
+        return f"{sizes}, season={self.season_periods}, level={self.level:g}"
 
     def _inputs(
         self, values: Tensor, times: Tensor, mask: Tensor | None, state: StructuralState | None
