@@ -145,6 +145,8 @@ class Model(nn.Module):
 
     Config: ClassVar[type] = Config  # no options
     causal: ClassVar[bool] = True  # a prediction depends on no later input
+    pointwise: ClassVar[bool] = False  # a prediction depends on the inputs of its own time point alone
+    starts_at_zero: ClassVar[bool] = False  # a new model predicts mean 0 and variance 1
 
     def __init__(self, spec: Spec, config: Any) -> None:
         super().__init__()
@@ -219,8 +221,8 @@ class Model(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers are trained."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        """How many numbers are trained by gradients of the loss."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
 def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:

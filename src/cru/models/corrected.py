@@ -1,0 +1,352 @@
+"""A structural model and a network on top of it, which learns only what the structural model cannot express."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor, nn
+
+from cru.errors import did_you_mean
+from cru.functional.structural import StructuralState
+from cru.layers.checks import require
+from cru.layers.structural import cos_sin
+from cru.models.base import Batch, Model, Prediction, Spec, State
+from cru.models.mlp import MLPModel
+from cru.models.registry import MODELS, create, entry
+from cru.models.structural import (
+    TYPICAL_GAP,
+    FitSettings,
+    StructuralConfig,
+    draw_windows,
+    fit_layer,
+    flat_inputs,
+    make_layer,
+    update_signal,
+)
+
+MAX_CORRECTION = 4.0  # in standard deviations of the structural model
+MAX_LOG_SCALE = 1.5  # a standard deviation changes by a factor of at most exp(1.5)
+DEGREES_OF_FREEDOM = 5.0  # of the Student t likelihood, which bears outliers
+DROPPED = 0.2  # mean share of the observed entries that a training step withholds from the network
+LARGEST_ERROR, LARGEST_MEAN, LARGEST_AGE = 8.0, 5.0, 1e4  # of the features; ages in typical gaps
+TIME_WEIGHT = 0.3  # of the features that are logarithms of times
+FLOOR = 1e-8  # of a variance
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectedConfig(StructuralConfig):
+    """The components of the structural model, and the network."""
+
+    network: str = "mlp"  # a name of `MODELS`
+    hidden_size: int | None = None  # of the network; None: its own default, or one that follows from the variables
+    gap: float | None = None  # typical time between observations; None: from `Spec.time_scale`
+    calendar: Sequence[float] = ()  # periods whose phase the network sees
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.network not in MODELS:
+            raise ValueError(f"`network` must be a registered model; {did_you_mean(self.network, MODELS)}")
+        if self.hidden_size is not None:
+            self.check_counts("hidden_size")
+        if self.gap is not None:
+            self.check_positive("gap")
+        fits = isinstance(self.calendar, Sequence) and all(isinstance(p, int | float) and p > 0 for p in self.calendar)
+        require(fits, f"`calendar` must be positive numbers, got {self.calendar!r}.")
+
+
+class Features(NamedTuple):
+    """What the network sees, and what it corrects."""
+
+    x: Float[Tensor, "batch time feature"]
+    mean: Float[Tensor, "batch time variable"]  # of an observation, given the others of its variable
+    std: Float[Tensor, "batch time variable"]
+    own_mean: Float[Tensor, "batch time variable"]  # given its own observation, too
+    own_var: Float[Tensor, "batch time variable"]
+
+
+class CorrectedState(NamedTuple):
+    """What is kept of a series."""
+
+    base: StructuralState
+    seen: Bool[Tensor, "batch variable"]  # which variables have been observed
+    last: Float64[Tensor, "batch variable"]  # the time of the last observation of each
+    first: Float64[Tensor, " batch"]  # the first time of the series
+    network: State  # of a network with a memory; of one without, the last time
+
+
+class CorrectedModel(Model):
+    """mean = structural mean + c · structural deviation, deviation = structural deviation · exp(s).
+
+    The network predicts c and s of every variable. It starts at c = s = 0, so that a new model is the structural model.
+    It sees, at every time point and for all variables: which are observed, their standardised errors under the
+    structural model, its means and deviations, the ages of the observations, and the calendar. The errors and means of
+    a variable leave out its own observation at that row. So any entry can be a training target.
+
+    With a network that has no memory (`mlp`) or that looks at both sides, the structural model smooths; with a network
+    that runs forward in time, it filters.
+    """
+
+    Config: ClassVar[type] = CorrectedConfig
+    config: CorrectedConfig
+    center: Tensor
+    scale: Tensor
+    weight: Tensor
+
+    def __init__(self, spec: Spec, config: CorrectedConfig) -> None:
+        super().__init__(spec, config)
+        if not spec.targets_are_inputs or spec.is_image:
+            raise ValueError(
+                "CorrectedModel predicts features that are its inputs, got inputs of the shape "
+                f"{spec.input_shape} and targets of {spec.target_shape}: take 'cru', for example."
+            )
+        self.layer = make_layer(spec, config)
+        self.gap = config.gap or TYPICAL_GAP / spec.time_scale
+        variables = spec.target_size
+        size = 8 * variables + 3 + 2 * len(config.calendar)
+        self.network = _make_network(config, spec, size)
+        self.gain = None if self.network.starts_at_zero else nn.Parameter(torch.zeros(2, variables))
+        self.causal = self.network.causal and not self.network.pointwise  # type: ignore[misc]
+        self.register_buffer("center", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("weight", torch.ones(variables))
+
+    @property
+    def members(self) -> int:
+        """How many networks are averaged."""
+        return self.network.config.members if isinstance(self.network, MLPModel) else 1
+
+    @property
+    def streams(self) -> bool:
+        """Whether series can be given bit by bit: where the network runs forward or has no memory."""
+        return self.network.pointwise or (self.causal and self.network.streams)
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """Fit the structural model, then the scale of every feature and the weight of every variable in the loss."""
+        kept = batches if isinstance(batches, Sequence) else list(batches)
+        fit_layer(self.layer, kept)
+        self.find_scales(kept)
+
+    @torch.no_grad()
+    def find_scales(self, batches: Sequence[Batch]) -> None:
+        """Standardise the features, and weight rarely observed variables more."""
+        x, counts = [], torch.zeros_like(self.weight)
+        for number, batch in enumerate(batches):
+            _, mask = flat_inputs(self, batch)
+            counts += mask.sum((0, 1))
+            if number < 4 and bool(mask.any()):
+                drawn = draw_windows(batch, FitSettings(), np.random.default_rng(number))
+                mask = drawn.mask & (torch.rand(drawn.mask.shape, generator=_generator(number)) < 0.8).to(mask.device)
+                values = torch.where(mask, drawn.values, 0.0).to(self.dtype)
+                x.append(self._features(values, mask, drawn.times, None)[0].x.flatten(0, 1))
+        if x:
+            rows = torch.cat(x)
+            self.center.copy_(rows.mean(0))
+            self.scale.copy_(rows.std(0, correction=0).clamp(min=0.05))
+            counts = counts.clamp(min=50)
+            weight = (counts / counts.mean()) ** -0.5
+            self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
+
+    def forward(self, batch: Batch, *, intermediates: bool = False, state: CorrectedState | None = None) -> Prediction:
+        """Predict every entry; one that is observed from the structural model, which knows it."""
+        found, mask = self.features(batch, state)
+        correction, log_scale = self.correct(found.x, batch, state)
+        return self.combine(found, mask, correction.mean(0), log_scale.mean(0))
+
+    def combine(self, found: Features, mask: Tensor, correction: Tensor, log_scale: Tensor) -> Prediction:
+        """Apply a correction, where nothing is observed."""
+        mean = torch.where(mask, found.own_mean, found.mean + correction * found.std)
+        var = torch.where(mask, found.own_var, (found.std * log_scale.exp()).square())
+        return Prediction(mean, var)
+
+    def features(
+        self, batch: Batch, state: CorrectedState | None = None
+    ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
+        """Run the structural model, and describe every time point to the network."""
+        values, mask = flat_inputs(self, batch)
+        return self._features(values, mask, batch.times, state)
+
+    @torch.no_grad()
+    def _features(
+        self, values: Tensor, mask: Tensor, times: Tensor, state: CorrectedState | None
+    ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
+        base, noise = None if state is None else state.base, self.layer.hyperparameters.noise
+        if self.causal:
+            prior = self.layer.filter(values, times, mask, base)
+            mean, var = prior.mean, prior.var
+            own_mean, own_var = update_signal(mean, var, values, mask, noise)
+        else:
+            own_mean, own_var, mean, var = self.layer.smooth(values, times, mask, base)
+        std = (var + noise).clamp(min=FLOOR).sqrt()
+        error = torch.where(mask, (values - mean) / std, 0.0).clamp(-LARGEST_ERROR, LARGEST_ERROR)
+        x = torch.cat(
+            [
+                mask.to(mean.dtype),
+                error,
+                mean.clamp(-LARGEST_MEAN, LARGEST_MEAN),
+                std.log(),
+                self._ages(mask, times, state).to(mean.dtype),
+                cos_sin(times, self.config.calendar).to(mean.dtype),
+            ],
+            -1,
+        )
+        return Features(x, mean, std, own_mean, own_var + noise), mask
+
+    def _ages(self, mask: Tensor, times: Tensor, state: CorrectedState | None) -> Float[Tensor, "batch time age"]:
+        """Times since and until the nearest other observation of each variable and of any, and since the start."""
+        never = torch.full(mask.shape[::2], -math.inf, dtype=torch.float64, device=mask.device)
+        last = never if state is None else torch.where(state.seen, state.last, never)
+        first = times[:, :1] if state is None else state.first[:, None]
+        moments = times[..., None]
+        since = moments - _newest(torch.where(mask, moments, -math.inf), last)
+        following = _newest(torch.where(mask, -moments, -math.inf).flip(1), never).flip(1)
+        until = torch.full_like(since, math.inf) if self.causal else -following - moments
+        any_since, any_until = since.amin(-1, keepdim=True), until.amin(-1, keepdim=True)
+        nearest = torch.minimum(any_since, any_until)
+
+        def log(age: Tensor) -> Tensor:
+            return (age.clamp(max=LARGEST_AGE * self.gap) / self.gap).clamp(min=0).log1p()
+
+        start = log((times - first)[..., None])
+        own = [TIME_WEIGHT * log(since), TIME_WEIGHT * log(until), since.isinf(), until.isinf()]
+        return torch.cat([*(part.double() for part in own), log(nearest), log(any_since), TIME_WEIGHT * start], -1)
+
+    def correct(
+        self, x: Float[Tensor, "batch time feature"], batch: Any, state: CorrectedState | None = None
+    ) -> tuple[Float[Tensor, "member batch time variable"], Float[Tensor, "member batch time variable"]]:
+        """c and s of every network, bounded."""
+        x = ((x - self.center) / self.scale).to(self.dtype)
+        if isinstance(self.network, MLPModel):
+            return self.correct_rows(x.flatten(0, 1).expand(self.members, -1, -1), x.shape[:2])
+        inputs = FeatureBatch.around(x, batch)
+        said = self.network(inputs) if state is None else self.network(inputs, state=state.network)
+        assert self.gain is not None and said.var is not None
+        log_scale = 0.5 * said.var.clamp(min=FLOOR).log()
+        return _bounded((self.gain[0] * said.mean)[None], (self.gain[1] * log_scale)[None])
+
+    def correct_rows(
+        self, x: Float[Tensor, "member row feature"], shape: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same of networks without a memory, for standardised features of rows that differ between them."""
+        assert isinstance(self.network, MLPModel)
+        correction, log_scale = self.network.members(x).chunk(2, -1)
+        if shape is not None:
+            correction, log_scale = (part.reshape(len(part), *shape, -1) for part in (correction, log_scale))
+        return _bounded(correction, log_scale)
+
+    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+        """Student t likelihood of the withheld targets, and of observed entries that this step withholds, too."""
+        values, mask = flat_inputs(self, batch)
+        targets = self.targets(batch)
+        dropped = mask & (
+            torch.rand(mask.shape, device=mask.device) < 2 * DROPPED * torch.rand(mask.shape[:2])[..., None]
+        )
+        found, _ = self.features(batch)
+        wanted = (batch.target_mask & ~mask) | dropped
+        error = (torch.where(mask, values, targets) - found.mean) / found.std
+        x = self.withhold(found.x, dropped)
+        correction, log_scale = self.correct(x, batch)
+        each = student_loss(torch.where(wanted, error, 0.0), correction, log_scale)
+        weight = self.weight * wanted
+        total: Tensor = (each * weight).sum((1, 2, 3)).mean() / weight.sum().clamp(min=1)
+        return total
+
+    @staticmethod
+    def draw_dropped(mask: Bool[Tensor, "*row variable"]) -> Bool[Tensor, "*row variable"]:
+        """Choose observed entries to withhold from the network: of some rows a few, of others many."""
+        share = 2 * DROPPED * torch.rand(*mask.shape[:-1], 1, device=mask.device)
+        return mask & (torch.rand(mask.shape, device=mask.device) < share)
+
+    @staticmethod
+    def withhold(
+        x: Float[Tensor, "*row feature"], dropped: Bool[Tensor, "*row variable"]
+    ) -> Float[Tensor, "*row feature"]:
+        """Features as they are where some entries are not observed. Its other features leave out an entry anyway."""
+        size = dropped.shape[-1]
+        shown = torch.where(dropped.repeat(*(1,) * (dropped.ndim - 1), 2), 0.0, x[..., : 2 * size])
+        return torch.cat([shown, x[..., 2 * size :]], -1)
+
+    def _advance(self, batch: Batch, state: CorrectedState | None) -> CorrectedState:
+        values, mask = flat_inputs(self, batch)
+        with torch.no_grad():
+            base = self.layer.filter(values, batch.times, mask, None if state is None else state.base).state
+        times = batch.times[..., None]
+        seen, last = mask.any(1), torch.where(mask, times, -math.inf).amax(1)
+        if state is not None:
+            last = torch.where(seen, last, state.last)
+            seen = seen | state.seen
+        last = torch.where(seen, last, 0.0)
+        first = batch.times[:, 0] if state is None else state.first
+        network: State = base.time
+        if not self.network.pointwise:
+            x = ((self.features(batch, state)[0].x - self.center) / self.scale).to(self.dtype)
+            network = self.network.advance(FeatureBatch.around(x, batch), None if state is None else state.network)
+        return CorrectedState(base, seen, last, first, network)
+
+
+class FeatureBatch(NamedTuple):
+    """The features of a batch as the inputs of a network, all of them observed."""
+
+    times: Float64[Tensor, "batch time"]
+    values: Float[Tensor, "batch time feature"]
+    mask: Bool[Tensor, "batch time feature"]
+    targets: Float[Tensor, "batch time target"]
+    target_mask: Bool[Tensor, "batch time target"]
+    lengths: Int64[Tensor, " batch"]
+    valid: Bool[Tensor, "batch time"]
+
+    @property
+    def observed(self) -> Bool[Tensor, "batch time"]:
+        """Every time point that is not padding."""
+        return self.valid
+
+    @staticmethod
+    def around(x: Float[Tensor, "batch time feature"], batch: Any) -> "FeatureBatch":
+        """The features ``x`` at the times of ``batch``."""
+        mask = batch.valid[..., None].expand_as(x)
+        none = x[..., :0]
+        return FeatureBatch(batch.times, torch.where(mask, x, 0.0), mask, none, none.bool(), batch.lengths, batch.valid)
+
+
+def student_loss(error: Tensor, correction: Tensor, log_scale: Tensor) -> Tensor:
+    """Negative log likelihood of a Student t distribution, without its constant."""
+    ratio = ((error - correction) * (-log_scale).exp()).square() / DEGREES_OF_FREEDOM
+    return log_scale + 0.5 * (DEGREES_OF_FREEDOM + 1) * ratio.log1p()
+
+
+def _bounded(correction: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    return (
+        MAX_CORRECTION * torch.tanh(correction / MAX_CORRECTION),
+        MAX_LOG_SCALE * torch.tanh(log_scale / MAX_LOG_SCALE),
+    )
+
+
+def _newest(times: Float64[Tensor, "batch time variable"], last: Float64[Tensor, "batch variable"]) -> Tensor:
+    """The largest of the times strictly before each row, and of ``last``."""
+    before = torch.cat([last[:, None], times[:, :-1]], 1)
+    return before.cummax(1).values
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
+    """Make the network: its inputs are the features, its targets the corrections."""
+    inner = Spec(
+        input_shape=(size,),
+        target_shape=spec.target_shape,
+        time_scale=spec.time_scale,
+        time_start=spec.time_start,
+        time_end=spec.time_end,
+        longest_gap=spec.longest_gap,
+        causal=spec.causal,
+        regression=True,
+    )
+    known = {field.name for field in fields(entry(config.network).model.Config)}
+    default = 64 if config.network == "mlp" else 2 * min(16, max(5, math.ceil(math.sqrt(3 * spec.target_size))))
+    own = {"hidden_size": config.hidden_size or default, "variance_map": "softplus"}
+    return create(config.network, inner, **{name: value for name, value in own.items() if name in known})

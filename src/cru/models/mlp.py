@@ -1,0 +1,71 @@
+"""A network that sees one time point by itself: an ensemble of small multilayer perceptrons."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cru.models.base import Batch, Model, Prediction, Spec
+from cru.models.options import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPConfig(Config):
+    """The size of the ensemble."""
+
+    hidden_size: int = 64
+    layers: int = 2
+    members: int = 5  # networks, whose outputs are averaged
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("hidden_size", "layers", "members")
+        self.check_shares("dropout")
+
+
+class MLPModel(Model):
+    """Mean and log scale of every target from the inputs of the same time point. It has no memory.
+
+    The last layer starts at zero: mean 0 and variance 1, or probability 1/2. On top of a structural model, whose
+    features carry the past, it is the default network of the forecaster.
+    """
+
+    Config: ClassVar[type] = MLPConfig
+    config: MLPConfig
+    pointwise: ClassVar[bool] = True
+    starts_at_zero: ClassVar[bool] = True
+
+    def __init__(self, spec: Spec, config: MLPConfig) -> None:
+        super().__init__(spec, config)
+        sizes = [spec.input_size, *[config.hidden_size] * config.layers]
+        count, outputs = config.members, 2 * spec.target_size
+        pairs = list(pairwise(sizes))
+        self.weights = nn.ParameterList([torch.randn(count, a, b) * (2 / a) ** 0.5 for a, b in pairs])
+        self.biases = nn.ParameterList([torch.zeros(count, 1, b) for _, b in pairs])
+        self.readout = nn.Parameter(torch.zeros(count, sizes[-1], outputs))
+        self.skip = nn.Parameter(torch.zeros(count, sizes[0], outputs))
+        self.offset = nn.Parameter(torch.zeros(count, 1, outputs))
+
+    def members(self, x: Float[Tensor, "member row feature"]) -> Float[Tensor, "member row output"]:
+        """The outputs of each network: means, then log scales. Every network may have inputs of its own."""
+        hidden = x
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            hidden = F.dropout(F.silu(torch.baddbmm(bias, hidden, weight)), self.config.dropout, self.training)
+        return torch.baddbmm(self.offset, hidden, self.readout) + x @ self.skip
+
+    def forward(self, batch: Batch, *, intermediates: bool = False, state: Tensor | None = None) -> Prediction:
+        """Predict every time point from its own inputs; ``state`` adds nothing."""
+        x = self.inputs(batch).flatten(2)
+        output = self.members(x.flatten(0, 1).expand(self.config.members, -1, -1)).mean(0)
+        mean, log_scale = (part.reshape(*x.shape[:2], *self.spec.target_shape) for part in output.chunk(2, -1))
+        if self.spec.likelihood == "bernoulli":
+            return Prediction(mean.sigmoid())
+        return Prediction(mean, (2 * log_scale.clamp(-10, 10)).exp())
+
+    def _advance(self, batch: Batch, state: Tensor | None) -> Float64[Tensor, " batch"]:
+        return batch.times[:, -1]
