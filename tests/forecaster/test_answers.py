@@ -10,7 +10,7 @@ from cru.evaluation import predict
 from cru.forecaster.answers import ask, leads, raw_answers
 from cru.forecaster.calibration import UNREAD
 from cru.forecaster.learning import divide, windows
-from cru.forecaster.practice import practice
+from cru.forecaster.masking import make_training_task
 from tests.forecaster.conftest import stations
 
 
@@ -60,9 +60,9 @@ def test_leads_are_the_times_to_the_nearest_reading_and_apart_for_a_variable_not
 
 
 def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkeypatch):
-    monkeypatch.setattr("cru.forecaster.practice.SPARSE", 0.0)
+    monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
     given = series([60] * 600 + [1] * 50, seed=1)
-    task = practice(given, seed=5)
+    task = make_training_task(given, seed=5)
     assert (task.values[task.hidden] == 0).all() and (task.mask == given.mask & ~task.hidden).all()
     assert (task.targets == given.values).all() and (task.hidden <= task.target_mask).all()
     told = task.target_mask & ~task.hidden
@@ -84,8 +84,8 @@ def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkey
     assert lost > 20  # series that have a variable taken away altogether
     assert 0.03 < blank / kinds["end"] < 0.2  # and series of which nothing is shown
     assert task.hidden[600 * 60 :].mean() < 0.2  # a lone reading is shown, mostly
-    assert (practice(given, seed=5).hidden == task.hidden).all()
-    assert (practice(given, seed=6).hidden != task.hidden).any()
+    assert (make_training_task(given, seed=5).hidden == task.hidden).all()
+    assert (make_training_task(given, seed=6).hidden != task.hidden).any()
 
 
 def test_many_series_are_split_by_series_and_few_by_time():
@@ -128,9 +128,9 @@ def test_windows_of_a_long_series_do_not_copy_it_for_each():
 
 def test_practice_leaves_out_some_of_the_times_that_it_withholds(monkeypatch):
     given = series([60] * 600 + [1] * 50, seed=1)
-    sparse = practice(given, seed=5)
-    monkeypatch.setattr("cru.forecaster.practice.SPARSE", 0.0)
-    dense = practice(given, seed=5)
+    sparse = make_training_task(given, seed=5)
+    monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
+    dense = make_training_task(given, seed=5)
     assert (sparse.lengths > 0).all() and sparse.ids == dense.ids
     fewer = sparse.lengths < dense.lengths
     assert 0.2 < fewer[:600].mean() < 0.45  # half of the two thirds in which time points are withheld
@@ -144,7 +144,7 @@ def test_practice_leaves_out_some_of_the_times_that_it_withholds(monkeypatch):
 
 def test_a_question_before_the_first_reading_moves_nothing():
     given = series([8, 8], seed=2)
-    model = cru.models.create("cru", cru.models.spec_of(practice(given, 0)), hidden_size=4)
+    model = cru.models.create("cru", cru.models.spec_of(make_training_task(given, 0)), hidden_size=4)
     first, last = given.times[given.offsets[:-1]], given.times[given.offsets[1:] - 1]
     plain = ask(given, [last[:1] + 2, last[1:] + 2])
     early = ask(given, [np.array([first[0] - 300, first[0] - 7, last[0] + 2]), last[1:] + 2])
@@ -157,7 +157,7 @@ def test_a_question_before_the_first_reading_moves_nothing():
 def test_a_long_series_does_not_make_the_others_long():
     mixed = series([3, 900, 5, 7, 0, 640])
     mixed = dataclasses.replace(mixed, mask=np.ones_like(mixed.mask))
-    model = cru.models.create("cru", cru.models.spec_of(practice(mixed, 0)), hidden_size=4)
+    model = cru.models.create("cru", cru.models.spec_of(make_training_task(mixed, 0)), hidden_size=4)
     shapes = []
     model.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].times.shape)))
     mean, var = raw_answers(model, mixed)

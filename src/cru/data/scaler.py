@@ -4,17 +4,22 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kind = Literal["standard", "min-max"]
+LARGEST_EXPONENT = 60.0  # of a value that was a logarithm
 ROUNDING = 1e-14  # of the largest value: the deviation of a constant that is not a binary fraction
 
 
 @dataclass(frozen=True)
 class Scaler:
-    """One shift and one scale a feature: scaled = (value - shift) / scale.
+    """One shift and one scale a feature: scaled = (g(value) - shift) / scale.
+
+    g is the identity, or log(1 + value / log_scale) where a feature has a ``log_scale`` above 0. Such a feature is
+    never negative.
 
     >>> scaler = Scaler.fit(series.values, series.mask)
     >>> bool(np.allclose(scaler.inverse(scaler.transform(series.values)), series.values))
@@ -23,6 +28,7 @@ class Scaler:
 
     shift: tuple[float, ...]
     scale: tuple[float, ...]
+    log_scale: tuple[float, ...] = ()  # empty: all 0
 
     @staticmethod
     def fit(
@@ -31,6 +37,7 @@ class Scaler:
         kind: Kind = "standard",
         *,
         through_zero: bool = False,
+        log_scale: tuple[float, ...] = (),
     ) -> "Scaler":
         """Learn from the observed values: mean and standard deviation, or minimum and range (``"min-max"``).
 
@@ -42,36 +49,75 @@ class Scaler:
         shift, scale = [], []
         for column in range(values.shape[1]):
             seen = values[mask[:, column], column].astype(np.float64)
+            if log_scale and log_scale[column] > 0:
+                seen = np.log1p(np.maximum(seen, 0) / log_scale[column])
             if through_zero or seen.size == 0:
                 seen = np.append(seen, 0.0)
             low, width = (seen.mean(), seen.std()) if kind == "standard" else (seen.min(), np.ptp(seen))
             shift.append(float(low))
             scale.append(float(width) if width > ROUNDING * np.abs(seen).max() else 1.0)
-        return Scaler(tuple(shift), tuple(scale))
+        return Scaler(tuple(shift), tuple(scale), log_scale)
+
+    @property
+    def is_log(self) -> Bool[np.ndarray, " feature"]:
+        """Which features go through the logarithm."""
+        return np.asarray(self.log_scale or (0.0,) * len(self.shift)) > 0
 
     def transform(self, values: Array) -> Array:
         """Values (..., feature) in scaled units."""
+        if self.is_log.any():
+            values = self._where_log(values, self._log(values))
         scaled: Array = (values - self._like(self.shift, values)) / self._like(self.scale, values)
         return scaled
 
     def inverse(self, mean: Array) -> Array:
         """Scaled values (..., feature) in the user's units."""
         natural: Array = mean * self._like(self.scale, mean) + self._like(self.shift, mean)
-        return natural
+        return self._where_log(natural, self._exp(natural)) if self.is_log.any() else natural
 
-    def inverse_std(self, std: Array) -> Array:
-        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root first."""
+    def inverse_std(self, std: Array, mean: Array | None = None) -> Array:
+        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root first.
+
+        ``mean`` is where they are around, in scaled units: it matters for features that go through a logarithm.
+        """
         natural: Array = std * self._like(self.scale, std)
-        return natural
+        if mean is None or not self.is_log.any():
+            return natural
+        return self._where_log(natural, (self.inverse(mean + std) - self.inverse(mean - std)) / 2)
 
     def to_dict(self) -> dict[str, list[float]]:
         """For JSON, beside a model's weights."""
-        return {"shift": list(self.shift), "scale": list(self.scale)}
+        return {"shift": list(self.shift), "scale": list(self.scale), "log_scale": list(self.log_scale)}
 
     @staticmethod
     def from_dict(saved: dict[str, list[float]]) -> "Scaler":
         """The reverse of :meth:`to_dict`."""
-        return Scaler(tuple(saved["shift"]), tuple(saved["scale"]))
+        return Scaler(tuple(saved["shift"]), tuple(saved["scale"]), tuple(saved.get("log_scale", ())))
+
+    def _log(self, values: Array) -> Array:
+        ratio = values / self._like(self._divisor, values)
+        if isinstance(ratio, np.ndarray):
+            logged: np.ndarray = np.log1p(np.maximum(ratio, 0))
+            return logged
+        found: Array = ratio.clamp(min=0).log1p()
+        return found
+
+    def _exp(self, natural: Array) -> Array:
+        divisor = self._like(self._divisor, natural)
+        if isinstance(natural, Tensor):
+            return divisor * natural.clamp(0, LARGEST_EXPONENT).expm1()
+        grown: Array = divisor * np.expm1(np.clip(natural, 0, LARGEST_EXPONENT))
+        return grown
+
+    @property
+    def _divisor(self) -> tuple[float, ...]:
+        return tuple(number or 1.0 for number in self.log_scale)
+
+    def _where_log(self, plain: Array, logged: Array) -> Array:
+        if isinstance(plain, Tensor):
+            return torch.where(torch.from_numpy(self.is_log).to(plain.device), logged, plain)
+        mixed: Array = np.where(self.is_log, logged, plain)
+        return mixed
 
     @staticmethod
     def _like(numbers: tuple[float, ...], other: Array) -> Array:

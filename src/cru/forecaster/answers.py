@@ -1,7 +1,7 @@
 """What a model says at any time, in the user's units and with intervals that hold."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,18 +14,27 @@ from cru.forecaster.calibration import UNREAD, Calibration
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model
+from cru.models.base import Prediction
 from cru.threads import threads_for
 from cru.training.loop import work_of
 
 BATCH = 64  # series that are answered together
+MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # quantiles whose average is the mean
+MOST_ABOVE = 2.0  # a quantile on a logarithmic scale is at most so many times the center, or the cap of the table
 
 
 class Answer(NamedTuple):
     """Values in the user's units, one row for each time asked for."""
 
     mean: Float[np.ndarray, "n variable"]
+    median: Float[np.ndarray, "n variable"]
     std: Float[np.ndarray, "n variable"]
     bounds: dict[str, Float[np.ndarray, "n variable"]]  # "lo-90", "hi-90"
+
+    @property
+    def columns(self) -> dict[str, Float[np.ndarray, "n variable"]]:
+        """All of it by the names that a frame has."""
+        return {"mean": self.mean, "median": self.median, "std": self.std, **self.bounds}
 
 
 def calibrated(
@@ -39,11 +48,24 @@ def calibrated(
 ) -> Answer:
     """From a model's scaled mean and variance to honest numbers in the user's units."""
     mean, std = standard(mean, var, calibration)
+    center = scaler.inverse(mean)
+    cap = np.maximum(calibration.cap, MOST_ABOVE * center)
+
+    def at(p: float) -> np.ndarray:
+        value = scaler.inverse(mean + std * calibration.quantile(p, lead))
+        capped: np.ndarray = np.where(scaler.is_log, np.minimum(value, cap), value)
+        return capped
+
     bounds = {}
     for level in levels:
         for side, p in (("lo", 0.5 - level / 200), ("hi", 0.5 + level / 200)):
-            bounds[f"{side}-{level:g}"] = scaler.inverse(mean + std * calibration.quantile(p, lead))
-    return Answer(scaler.inverse(mean), scaler.inverse_std(std * calibration.spread(lead)), bounds)
+            bounds[f"{side}-{level:g}"] = at(p)
+    spread = scaler.inverse_std(std * calibration.spread(lead), mean)
+    if scaler.is_log.any():
+        spread = np.where(scaler.is_log, np.minimum(spread, cap), spread)
+        average = np.mean([at(p) for p in MEAN_GRID], 0)
+        center = np.where(scaler.is_log, center + calibration.mean_weight * (average - center), center)
+    return Answer(center, at(0.5), spread, bounds)
 
 
 def standard(
@@ -63,19 +85,25 @@ def check_levels(level: Any) -> tuple[float, ...]:
     return tuple(dict.fromkeys(map(float, levels)))
 
 
+Predict = Callable[[Any], Prediction]
+
+
 def raw_answers(
-    model: Model, series: SeriesSet
+    model: Model, series: SeriesSet, predict: Predict | None = None
 ) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
     """The model's own mean and variance at every time point of scaled series.
 
     Before its first reading nothing is known of a series, and a question there must not move the start of what follows:
-    a model that runs forward answers each of those time points by itself.
+    a model that runs forward answers each of those time points by itself. ``predict`` stands in for the model itself.
     """
+    predict = predict or model
     mean, var = np.empty(series.values.shape), np.empty(series.values.shape)
     early = np.isinf(since_reading(series)) if model.causal else np.zeros(len(series.times), bool)
     alone, owner = np.flatnonzero(early), series.series_index[early]
-    _run(model, series.keep(~early), np.flatnonzero(~early), BATCH, mean, var)
-    _run(model, series.excerpts(owner, series.step_index[alone], np.ones_like(owner)), alone, 64 * BATCH, mean, var)
+    later = np.flatnonzero(~early)
+    _run(model, predict, series.keep(~early), later, BATCH, mean, var)
+    single = series.excerpts(owner, series.step_index[alone], np.ones_like(owner))
+    _run(model, predict, single, alone, 64 * BATCH, mean, var)
     check_predictions(mean, var)
     return mean, var
 
@@ -88,14 +116,22 @@ def check_predictions(mean: Float[np.ndarray, "..."], var: Float[np.ndarray, "..
         )
 
 
-def _run(model: Model, series: SeriesSet, place: np.ndarray, size: int, mean: np.ndarray, var: np.ndarray) -> None:
+def _run(
+    model: Model,
+    predict: Predict,
+    series: SeriesSet,
+    place: np.ndarray,
+    size: int,
+    mean: np.ndarray,
+    var: np.ndarray,
+) -> None:
     """Write what a model says at each row of ``series`` into its ``place``."""
     some = np.flatnonzero(series.lengths)
     with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
         for numbers in alike(series.lengths[some], size):
             chosen = some[numbers]
             batch = series.batch(chosen, dtype=model.dtype)
-            said = model(batch)
+            said = predict(batch)
             assert said.var is not None  # features are Gaussian
             valid = batch.valid.numpy()
             rows = place[(series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]]

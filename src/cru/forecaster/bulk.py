@@ -69,8 +69,7 @@ def expect(stream: "Stream", at: Any, ids: Sequence[object] | None, levels: tupl
     if not names or not len(moments):
         raise ValueError("`at` and `ids` must hold at least one time and one series of the stream.")
     parts = [_expect(stream, names[i : i + BATCH], moments, levels) for i in range(0, len(names), BATCH)]
-    numbers = {"mean": [part.mean for part in parts], "std": [part.std for part in parts]}
-    numbers |= {bound: [part.bounds[bound] for part in parts] for bound in parts[0].bounds}
+    numbers = {name: [part.columns[name] for part in parts] for name in parts[0].columns}
     return long_frame(
         columns,
         clock,

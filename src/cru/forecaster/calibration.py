@@ -19,6 +19,7 @@ PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 _Z90 = NormalDist().inv_cdf(0.95)
 # The same for N(0, 1), where there are no errors to go by.
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
+LARGEST_CAP = 1e300
 UNREAD = -1.0  # the lead of a variable that a series has not had yet, though it has had others
 APART = (UNREAD, np.inf, 0.0)
 UNMEASURED = "There were too few withheld values to calibrate the intervals: they are the model's own."
@@ -39,6 +40,8 @@ class Calibration:
     quantiles: Float[np.ndarray, "lead variable probability"]
     likeness: Float[np.ndarray, "coupled coupled"]  # correlation of the errors at one time; empty: none is known
     constant: Bool[np.ndarray, " variable"]  # in the whole table
+    mean_weight: Float[np.ndarray, " variable"]  # from the center of a skewed distribution (0) to its mean (1)
+    cap: Float[np.ndarray, " variable"]  # above which quantiles on a logarithmic scale do not go, in the user's units
 
     @staticmethod
     def fit(
@@ -73,7 +76,8 @@ class Calibration:
         own += [_own(errors, usual & (lead == 0), each), *_nearest(errors, kept, each)]
         quantiles = np.round(own, 6)  # as it is saved
         quantiles[:, constant] = 0
-        return Calibration(np.array(leads), quantiles, likeness, constant)
+        plain = np.zeros(len(constant)), np.full(len(constant), LARGEST_CAP)
+        return Calibration(np.array(leads), quantiles, likeness, constant, *plain)
 
     @property
     def measured(self) -> bool:
@@ -144,6 +148,8 @@ class Calibration:
             "quantiles": self.quantiles.tolist(),
             "likeness": self.likeness.tolist(),
             "constant": self.constant.tolist(),
+            "mean_weight": self.mean_weight.tolist(),
+            "cap": self.cap.tolist(),
         }
 
     @staticmethod
@@ -151,7 +157,8 @@ class Calibration:
         """The reverse."""
         likeness = np.array(saved["likeness"]).reshape(2 * (len(saved["likeness"]),))
         leads = np.array([*APART, *saved["leads"]])
-        return Calibration(leads, np.array(saved["quantiles"]), likeness, np.array(saved["constant"], bool))
+        constant, others = np.array(saved["constant"], bool), (np.array(saved[key]) for key in ("mean_weight", "cap"))
+        return Calibration(leads, np.array(saved["quantiles"]), likeness, constant, *others)
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from cru.forecaster.clock import Clock
 from cru.forecaster.doubts import changed, far, lone_readings
 from cru.forecaster.frames import (
     Columns,
-    check_sensible,
     first_look,
     further_look,
     is_polars,
@@ -40,9 +39,11 @@ class Forecaster(Estimator):
 
     Args:
         model: any of `cru.models.MODELS`, or "module:Class".
+        base: "structural" puts the model on top of an exact Gaussian model of each variable, which it corrects; None
+            takes the model alone. Rules, and models of your own, always stand alone.
         options: of the model, see `cru models NAME`; its `hidden_size` follows from the number of variables.
-        epochs: at most so many, each of 320 to 1 000 windows of the table, whatever its size.
-        minutes: stop after the epoch in which this time is over; None for no limit.
+        epochs: at most so many; None for 16 of the default model, 100 of a model with a memory.
+        minutes: stop after the epoch in which this processor time is over; None for no limit.
         patience: stop after so many epochs without a better score on the validation series.
         batch_size: series in one step of the optimizer.
         learning_rate: at the start; it falls to a tenth.
@@ -51,7 +52,7 @@ class Forecaster(Estimator):
 
     >>> forecaster = Forecaster("mean").fit(frame, id="station", time="date", values=["tmax", "tmin"])
     >>> forecaster.forecast(horizon="2D", level=[50, 90]).columns.tolist()
-    ['station', 'date', 'variable', 'mean', 'std', 'lo-50', 'hi-50', 'lo-90', 'hi-90']
+    ['station', 'date', 'variable', 'mean', 'median', 'std', 'lo-50', 'hi-50', 'lo-90', 'hi-90']
     """
 
     model_: Model
@@ -68,10 +69,11 @@ class Forecaster(Estimator):
 
     def __init__(
         self,
-        model: str = "cru",
+        model: str = "mlp",
         *,
+        base: str | None = "structural",
         options: Mapping[str, Any] | None = None,
-        epochs: int = 100,
+        epochs: int | None = None,
         minutes: float | None = 4.0,
         patience: int | None = 30,
         batch_size: int = 16,
@@ -79,7 +81,7 @@ class Forecaster(Estimator):
         seed: int = 0,
         progress: bool = True,
     ) -> None:
-        self.model, self.options = model, options
+        self.model, self.base, self.options = model, base, options
         self.epochs, self.minutes, self.patience = epochs, minutes, patience
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.seed, self.progress = seed, progress
@@ -99,7 +101,7 @@ class Forecaster(Estimator):
 
         ``y`` is there for scikit-learn's pipelines and not looked at.
         """
-        from cru.forecaster.learning import default_options, divide, learn
+        from cru.forecaster.learning import Parts, default_options, divide, fit_model, learn, needs_base
 
         params = self._plain_params()
         name, seed = params["model"], params["seed"]
@@ -113,27 +115,44 @@ class Forecaster(Estimator):
         empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
         if empty:
             raise ValueError(f"column {empty[0]!r} must hold at least one reading: all of it is missing. Leave it out.")
-        options = default_options(name, len(series.names), params["options"] or {})
-        own = {key: params[key] for key in ("epochs", "batch_size", "learning_rate", "patience", "minutes")}
+        if params["base"] not in (None, "structural"):
+            raise ValueError(f"`base` must be 'structural' or None, got {params['base']!r}.")
+        given = params["options"] or {}
+        alone = not needs_base(name, params["base"])
+        own = {key: params[key] for key in ("batch_size", "learning_rate", "patience", "minutes")}
+        own["epochs"] = 100 if params["epochs"] is None else params["epochs"]
         try:
             training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
         except ValueError as error:
             raise ValueError(str(error).replace("`training.", "`")) from None
-        parts = divide(series, seed)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
-            scaler = Scaler.fit(parts.train.values, parts.train.mask)
-        check_sensible(series, scaler)
         _warn(lone_readings(series), stacklevel=3)
-        parts = type(parts)(*(part.scaled_by(scaler) for part in parts))
-        model = learn(parts, model=name, options=options, training=training, seed=seed, listener=self._listener())
-        naive = learn(parts, model="last-value", options={}, training=training, seed=seed, listener=None)
-        never = constant(series)
-        floor = r_squared(errors_of(naive, parts.validation, never, seed=seed))
-        errors = errors_of(model, parts.validation, never, seed=seed)
-        self.name_, self.model_, self.scaler_, self.clock_, self.columns_ = name, model, scaler, clock, columns
-        self.names_, self.options_, self.history_ = series.names, options, series
+        fitted = fit_model(
+            series,
+            clock,
+            model=name,
+            base=params["base"],
+            options=default_options(name, len(series.names), given) if alone else given,
+            training=training,
+            epochs=params["epochs"],
+            seed=seed,
+            listener=self._listener(),
+        )
+        scaler, never = fitted.scaler, constant(series)
+        naive = learn(
+            Parts(*(part.scaled_by(scaler) for part in divide(series, seed))),
+            model="last-value",
+            options={},
+            training=training,
+            seed=seed,
+            listener=None,
+        )
+        floor = r_squared(errors_of(naive, fitted.judged, never, seed=seed))
+        errors = errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict)
+        self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, scaler
+        self.clock_, self.columns_ = clock, columns
+        self.names_, self.options_, self.history_ = series.names, fitted.options, series
         self.gap_ = median_gap(series)
-        self.calibration_ = errors.calibration()
+        self.calibration_ = errors.with_mean_weight(errors.calibration(), scaler, series)
         self.scores_ = judge(errors) | {"r2_last_value": floor}
         return self
 
@@ -282,9 +301,7 @@ class Forecaster(Estimator):
             ids=[series.ids[i] for i in owner[row]],
             times=series.times[rows][row],
             variables=[self.names_[k] for k in column],
-            numbers={
-                name: part[wanted] for name, part in {"mean": answer.mean, "std": answer.std, **answer.bounds}.items()
-            },
+            numbers={name: part[wanted] for name, part in answer.columns.items()},
             polars=polars,
         )
 

@@ -25,7 +25,7 @@ from cru.training.checkpoint import check_writable, pack_checkpoint, parse_check
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Fitted, Forecaster
 
-FORMAT = 3  # rises when one version cannot read the folders of the other
+FORMAT = 4  # rises when one version cannot read the folders of the other
 _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
 _PARTS = {_WEIGHTS: None, _HISTORY: None}  # the files that a configuration may name, and no others
 _TRIES = 3  # of a load, while another process saves
@@ -79,6 +79,7 @@ class ScalerSchema(Schema):
 
     shift: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
     scale: list[_Scale]
+    log_scale: list[Annotated[float, Field(ge=0, le=1e300)]]
 
 
 class CalibrationSchema(Schema):
@@ -88,14 +89,17 @@ class CalibrationSchema(Schema):
     quantiles: list[list[list[_Finite]]]
     likeness: list[list[Annotated[float, Field(ge=-1.001, le=1.001)]]]
     constant: list[bool]
+    mean_weight: list[Annotated[float, Field(ge=0, le=1)]]
+    cap: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
 
 
 class Params(OpenSchema):
     """The arguments of the constructor; a subclass may have more."""
 
     model: str
+    base: str | None
     options: Options | None
-    epochs: int
+    epochs: int | None
     minutes: float | None
     patience: int | None
     batch_size: int
@@ -128,7 +132,14 @@ class Config(Schema):
         width, found = len(self.names), self.calibration
         if len(set(self.names)) != width:
             raise ValueError("`names` must differ from each other")
-        if {width} != {len(self.scaler.shift), len(self.scaler.scale), len(found.constant)}:
+        lengths: tuple[list[Any], ...] = (
+            self.scaler.shift,
+            self.scaler.scale,
+            found.constant,
+            found.mean_weight,
+            found.cap,
+        )
+        if {width} != set(map(len, lengths)) or len(self.scaler.log_scale) not in (0, width):
             raise ValueError(f"`scaler` and `calibration` must be of {width} variables")
         if not {_WEIGHTS} <= self.files.keys() <= _PARTS.keys():
             raise ValueError(f"`files` must be {_WEIGHTS} and {_HISTORY}, or the first alone")

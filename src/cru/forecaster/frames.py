@@ -21,7 +21,7 @@ from cru.forecaster.clock import Clock
 from cru.threads import check_fork
 
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
-_ANSWERS = re.compile(r"variable|mean|std|sample|value|(lo|hi)-[\d.]+")
+_ANSWERS = re.compile(r"variable|mean|median|std|sample|value|(lo|hi)-[\d.]+")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
-"""How a forecaster learns: what it trains and validates on, and with which settings."""
+"""Fit the model of a forecaster: what it trains and validates on, and with which settings."""
 
 import dataclasses
+import json
 import math
 import tempfile
 from collections.abc import Mapping
@@ -10,13 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cru.data import SeriesSet
+from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
-from cru.forecaster.answers import leads
-from cru.forecaster.frames import median_gap
-from cru.forecaster.practice import practice
-from cru.models import Model, create, spec_of
-from cru.models.registry import entry
+from cru.forecaster.answers import Predict, leads
+from cru.forecaster.calendar import find_calendar
+from cru.forecaster.clock import Clock
+from cru.forecaster.corrections import FOLD, draw_parts, train_corrections, with_folds
+from cru.forecaster.frames import check_sensible, median_gap
+from cru.forecaster.masking import make_training_task
+from cru.forecaster.transforms import choose_log_scales
+from cru.models import NAIVE, Model, create, spec_of
+from cru.models.base import Prediction
+from cru.models.corrected import CorrectedModel
+from cru.models.registry import entry, is_own
+from cru.models.structural import StructuralConfig
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.listener import Listener
@@ -30,8 +38,25 @@ SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so m
 WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
 LONG = 500  # in validation, which takes parts of longer series
 EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
+MOST_VARIABLES = 100  # that a network corrects; of wider tables the structural model stays alone
+PREPARED = 128  # parts of series from which one step of the structural fit draws
+JUDGED = 60_000  # time points on which a model with folds is judged
+PROCESSES = 3  # Ornstein-Uhlenbeck processes
+SLOWEST = 400  # typical gaps: twice the longest time constant, unless the series are shorter
+LEVEL = 1000.0  # time constant of the level, in lengths of a series
 TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
 _TRAIN, _VALIDATE = 1, 2  # what is practised; 3 is in scoring
+
+
+class Fitted(NamedTuple):
+    """A trained model, and how to judge it."""
+
+    model: Model
+    name: str  # in the registry
+    options: dict[str, Any]
+    scaler: Scaler
+    judged: SeriesSet  # scaled series that it was not trained on, or with folds
+    predict: Predict | None  # to judge it with, where it is not the model itself
 
 
 class Parts(NamedTuple):
@@ -100,6 +125,109 @@ def default_options(model: str, variables: int, options: Mapping[str, Any]) -> d
     return {name: value for name, value in own.items() if name in known} | dict(options)
 
 
+def needs_base(model: str, base: str | None) -> bool:
+    """Whether a model is put on top of a structural one. Rules, and models of your own, stand alone."""
+    return base is not None and not (is_own(model) or model in (*NAIVE, "corrected") or model.startswith("structural"))
+
+
+def fit_model(
+    series: SeriesSet,
+    clock: Clock,
+    *,
+    model: str,
+    base: str | None,
+    options: Mapping[str, Any],
+    training: TrainingSettings,
+    epochs: int | None,
+    seed: int,
+    listener: Listener | None,
+) -> Fitted:
+    """Scale a table, and fit a model to it: alone, or on top of a structural one.
+
+    Args:
+        series: in the user's units.
+        clock: of its times; dates have a calendar.
+        model: of the registry, or "module:Class".
+        base: "structural", or None for the model alone.
+        options: of the model.
+        training: of the loop that trains models with a memory.
+        epochs: None for the default.
+        seed: decides everything that is random.
+        listener: hears of every epoch.
+    """
+    parts = divide(series, seed)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
+        scaler = Scaler.fit(parts.train.values, parts.train.mask)
+    check_sensible(series, scaler)
+    above = needs_base(model, base) and len(series.names) <= MOST_VARIABLES
+    structural = above or model.startswith("structural") or (needs_base(model, base) and not above)
+    if not structural:
+        parts = Parts(*(part.scaled_by(scaler) for part in parts))
+        made = learn(parts, model=model, options=options, training=training, seed=seed, listener=listener)
+        return Fitted(made, model, dict(options), scaler, parts.validation, None)
+    name = "corrected" if above else model if model.startswith("structural") else "structural"
+    chosen = structural_options(series, clock)
+    pieces = _pieces(series)
+    gap = median_gap(series)
+    config = StructuralConfig(**chosen)
+    scales = choose_log_scales(pieces, config, TYPICAL_GAP / gap, seed)
+    scaler = Scaler.fit(series.values, series.mask, log_scale=scales)
+    check_sensible(series, scaler)
+    if above:
+        given = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+        calendar = list(find_calendar(series, clock, gap).phases)
+        chosen |= {"network": model, "network_options": given, "gap": gap, "calendar": calendar}
+        if not entry(model).model.pointwise:
+            scaled = Parts(*(part.scaled_by(scaler) for part in parts))
+            made = learn(scaled, model=name, options=chosen, training=training, seed=seed, listener=listener)
+            return Fitted(made, name, chosen, scaler, scaled.validation, None)
+    else:
+        chosen |= dict(options)
+    made = _create(name, pieces.scaled_by(scaler), chosen, gap, seed)
+    made.prepare(Batches(pieces.scaled_by(scaler), PREPARED, made.dtype, torch.device("cpu")))
+    if not isinstance(made, CorrectedModel):
+        return Fitted(made.eval(), name, chosen, scaler, _some(pieces.scaled_by(scaler), CALIBRATE), None)
+    folded = with_folds(series.scaled_by(scaler), made.members, seed)
+    limits = {"epochs": epochs, "minutes": training.minutes, "patience": training.patience}
+    train_corrections(made, folded, seed=seed, listener=listener, **limits)  # type: ignore[arg-type]
+    corrected = made
+
+    def predict(batch: Any) -> Prediction:
+        return corrected.held_out(batch, batch.extras[FOLD])
+
+    judged = draw_parts(folded, JUDGED, LONG, generator(seed, "judged"))
+    return Fitted(made.eval(), name, chosen, scaler, judged, predict)
+
+
+def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
+    """Time constants from the typical gap to half of a series, and the periods of the calendar."""
+    gap = median_gap(series)
+    some = series.lengths > 0
+    spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
+    spans = spans[spans > 0]
+    span = float(np.median(spans)) if len(spans) else gap
+    slowest = max(0.5 * min(span, SLOWEST * gap), 2 * gap)
+    calendar = find_calendar(series, clock, gap)
+    return {
+        "time_constants": np.geomspace(gap, slowest, PROCESSES).tolist(),
+        "periods": list(calendar.oscillators),
+        "season": list(calendar.season),
+        "level": LEVEL * max(span, gap),
+    }
+
+
+def _create(name: str, series: SeriesSet, options: Mapping[str, Any], gap: float, seed: int) -> Model:
+    spec = spec_of(make_training_task(series, seed), time_scale=TYPICAL_GAP / gap)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return create(name, spec, **options)
+
+
+def _some(series: SeriesSet, most: int) -> SeriesSet:
+    """At most so many series, evenly chosen."""
+    return series.take(np.unique(np.linspace(0, len(series) - 1, most).round().astype(np.int64)))
+
+
 def longest_lead(task: SeriesSet) -> float | None:
     """How far from the last reading values are practised, but for the farthest 1 %."""
     assert task.hidden is not None
@@ -126,11 +254,11 @@ def learn(
     )
     pieces = _pieces(parts.validation)
     watched = np.unique(np.linspace(0, len(pieces) - 1, WATCH).round().astype(np.int64))
-    validation = practice(pieces.take(watched), (seed, _VALIDATE))
-    whole = practice(parts.train, (seed, _TRAIN))
+    validation = make_training_task(pieces.take(watched), (seed, _VALIDATE))
+    whole = make_training_task(parts.train, (seed, _TRAIN))
 
     def renew(epoch: int) -> SeriesSet:
-        return practice(windows(parts.train, generator((seed, epoch), "windows")), (seed, _TRAIN, epoch))
+        return make_training_task(windows(parts.train, generator((seed, epoch), "windows")), (seed, _TRAIN, epoch))
 
     spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train))
     spec = dataclasses.replace(spec, longest_gap=longest_lead(renew(0)))

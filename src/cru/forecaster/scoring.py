@@ -1,13 +1,14 @@
 """How good a fitted model is on series that it was not trained on."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cru.data import SeriesSet
-from cru.forecaster.answers import leads, raw_answers
-from cru.forecaster.calibration import ENOUGH, Calibration
-from cru.forecaster.practice import practice
+from cru.data import Scaler, SeriesSet
+from cru.forecaster.answers import Predict, calibrated, leads, raw_answers
+from cru.forecaster.calibration import ENOUGH, LARGEST_CAP, Calibration
+from cru.forecaster.masking import make_training_task
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.models import Model
 
@@ -37,19 +38,38 @@ class Errors(NamedTuple):
         z = (self.values - self.mean) / self.std
         return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=self.constant)
 
+    def with_mean_weight(self, calibration: Calibration, scaler: Scaler, series: SeriesSet) -> Calibration:
+        """Choose, for each variable on a logarithmic scale, how far its mean lies above its center.
+
+        The weight is the least squares one on the withheld values, in the user's units. ``series`` give the cap.
+        """
+        if not scaler.is_log.any():
+            return calibration
+        top, low = (np.where(series.mask, series.values, fill).astype(float) for fill in (-np.inf, np.inf))
+        cap = np.nan_to_num(top.max(0) + 0.5 * (top.max(0) - low.min(0)), posinf=LARGEST_CAP, neginf=LARGEST_CAP)
+        capped = dataclasses.replace(calibration, cap=cap, mean_weight=np.ones(len(cap)))
+        whole = calibrated(self.mean, self.std**2, self.lead, scaler=scaler, calibration=capped).mean
+        center = scaler.inverse(np.where(self.constant, 0.0, self.mean))
+        above, missed = whole - center, scaler.inverse(self.values) - center
+        product, square = (np.where(self.counted, part, 0).sum(0) for part in (above * missed, above * above))
+        weight = np.where(scaler.is_log & (square > 0), np.clip(product / np.maximum(square, 1e-300), 0, 1), 0)
+        return dataclasses.replace(calibration, cap=cap, mean_weight=np.round(weight, 6))
+
     def take(self, rows: np.ndarray) -> "Errors":
         """Some of the rows."""
         return Errors._make([*(field[rows] for field in self[:-1]), self.constant])
 
 
-def errors_of(model: Model, series: SeriesSet, constant: np.ndarray, *, seed: int) -> Errors:
+def errors_of(
+    model: Model, series: SeriesSet, constant: np.ndarray, *, seed: int, predict: Predict | None = None
+) -> Errors:
     """Withhold readings of scaled series as in training and predict them; several times where there are few."""
     found: list[tuple[np.ndarray, ...]] = []
     ever = series.mask.any(0)  # more turns cannot help the others
     for turn in range(_MOST):
-        task = practice(series, (seed, _JUDGED, turn))
+        task = make_training_task(series, (seed, _JUDGED, turn))
         assert task.targets is not None and task.hidden is not None
-        mean, var = raw_answers(model, task)
+        mean, var = raw_answers(model, task, predict)
         std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
         lead = leads(task, causal=model.causal)
         found.append((task.targets, np.where(constant, 0.0, mean), std, task.hidden, lead, task.series_index))

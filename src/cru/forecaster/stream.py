@@ -137,7 +137,7 @@ class Stream:
         read = np.zeros((1, len(self._place)), bool) if kept is None else kept.read.numpy()
         said = self.model(self._batch(moment), state=None if kept is None else kept.state)
         answer = self.answer(said, lead_of(np.array(since), read), levels)
-        numbers = {"mean": answer.mean, "std": answer.std, **answer.bounds}
+        numbers = answer.columns
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
             for variable, place in self._place.items()

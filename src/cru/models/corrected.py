@@ -1,5 +1,6 @@
 """A structural model and a network on top of it, which learns only what the structural model cannot express."""
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -35,6 +36,7 @@ DROPPED = 0.2  # mean share of the observed entries that a training step withhol
 LARGEST_ERROR, LARGEST_MEAN, LARGEST_AGE = 8.0, 5.0, 1e4  # of the features; ages in typical gaps
 TIME_WEIGHT = 0.3  # of the features that are logarithms of times
 FLOOR = 1e-8  # of a variance
+LEAD_RANGES = (1e-9, 4.0, 32.0)  # in typical gaps: where the ranges of lead times end, over each of which trust is one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class CorrectedConfig(StructuralConfig):
     """The components of the structural model, and the network."""
 
     network: str = "mlp"  # a name of `MODELS`
-    hidden_size: int | None = None  # of the network; None: its own default, or one that follows from the variables
+    network_options: Sequence[str] = ()  # of the network, such as "hidden_size=32"; others follow from the variables
     gap: float | None = None  # typical time between observations; None: from `Spec.time_scale`
     calendar: Sequence[float] = ()  # periods whose phase the network sees
 
@@ -50,8 +52,8 @@ class CorrectedConfig(StructuralConfig):
         super().__post_init__()
         if self.network not in MODELS:
             raise ValueError(f"`network` must be a registered model; {did_you_mean(self.network, MODELS)}")
-        if self.hidden_size is not None:
-            self.check_counts("hidden_size")
+        fits = isinstance(self.network_options, Sequence) and all("=" in str(text) for text in self.network_options)
+        require(fits, f"`network_options` must be texts such as 'hidden_size=32', got {self.network_options!r}.")
         if self.gap is not None:
             self.check_positive("gap")
         fits = isinstance(self.calendar, Sequence) and all(isinstance(p, int | float) and p > 0 for p in self.calendar)
@@ -95,6 +97,7 @@ class CorrectedModel(Model):
     center: Tensor
     scale: Tensor
     weight: Tensor
+    trust: Tensor
 
     def __init__(self, spec: Spec, config: CorrectedConfig) -> None:
         super().__init__(spec, config)
@@ -113,6 +116,7 @@ class CorrectedModel(Model):
         self.register_buffer("center", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
+        self.register_buffer("trust", torch.ones(len(LEAD_RANGES) + 1, variables))  # share of a correction to apply
 
     @property
     def members(self) -> int:
@@ -150,6 +154,13 @@ class CorrectedModel(Model):
             weight = (counts / counts.mean()) ** -0.5
             self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
 
+    def held_out(self, batch: Batch, fold: Int64[Tensor, "batch time"]) -> Prediction:
+        """Predict every row by the one network that was not trained on its ``fold``."""
+        found, mask = self.features(batch)
+        index = fold[None, ..., None].expand(1, *mask.shape)
+        correction, log_scale = (part.gather(0, index)[0] for part in self.correct(found.x, batch))
+        return self.combine(found, mask, correction, log_scale)
+
     def forward(self, batch: Batch, *, intermediates: bool = False, state: CorrectedState | None = None) -> Prediction:
         """Predict every entry; one that is observed from the structural model, which knows it."""
         found, mask = self.features(batch, state)
@@ -157,10 +168,16 @@ class CorrectedModel(Model):
         return self.combine(found, mask, correction.mean(0), log_scale.mean(0))
 
     def combine(self, found: Features, mask: Tensor, correction: Tensor, log_scale: Tensor) -> Prediction:
-        """Apply a correction, where nothing is observed."""
+        """Apply a correction, where nothing is observed, as far as it is trusted."""
+        correction = correction * self.trust[self.lead_range(found.x)]
         mean = torch.where(mask, found.own_mean, found.mean + correction * found.std)
         var = torch.where(mask, found.own_var, (found.std * log_scale.exp()).square())
         return Prediction(mean, var)
+
+    def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
+        """The range of lead times of each row, from its features: the time to the nearest other observation."""
+        nearest = x[..., 8 * self.spec.target_size].double().expm1()
+        return torch.bucketize(nearest, nearest.new_tensor(LEAD_RANGES))
 
     def features(
         self, batch: Batch, state: CorrectedState | None = None
@@ -346,7 +363,12 @@ def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
         causal=spec.causal,
         regression=True,
     )
-    known = {field.name for field in fields(entry(config.network).model.Config)}
-    default = 64 if config.network == "mlp" else 2 * min(16, max(5, math.ceil(math.sqrt(3 * spec.target_size))))
-    own = {"hidden_size": config.hidden_size or default, "variance_map": "softplus"}
-    return create(config.network, inner, **{name: value for name, value in own.items() if name in known})
+    known = {field.name for field in fields(entry(config.network).model.Config) if field.default is None}
+    size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * spec.target_size))))
+    own = {"hidden_size": size, "variance_map": "softplus"}
+    given = dict(text.split("=", 1) for text in config.network_options)
+    try:
+        parsed = {name: json.loads(text) for name, text in given.items()}
+    except ValueError:
+        raise ValueError(f"`network_options` must have JSON values, got {list(config.network_options)!r}.") from None
+    return create(config.network, inner, **{name: value for name, value in own.items() if name in known} | parsed)

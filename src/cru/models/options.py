@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import UnionType
 from typing import get_args, get_type_hints
 
 from torch import nn
@@ -19,7 +20,7 @@ class Config:
     def __post_init__(self) -> None:
         """Numbers have checks of their own below; this is for the rest."""
         for name, hint in get_type_hints(type(self)).items():
-            kinds = get_args(hint) or (hint,)
+            kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
             if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
                 wanted = " or ".join(_PLAIN[kind] for kind in kinds)
                 raise ValueError(f"`{name}` must be {wanted}, got {getattr(self, name)!r}.")

@@ -26,9 +26,11 @@ class FitSettings:
     steps: int = 100  # of Adam
     windows: int = 64  # in one step
     observations: int = 200  # the longest window, in time points
+    entries: int = 3_000_000  # in all windows of one step, at most: of wide tables they are fewer and shorter
     rate: float = 0.1  # at the start; it falls along a cosine to a twentieth
     weight: float = 2e-4  # of the penalty that pulls log variances towards `center`
-    center: float = -2.0
+    center: float = -2.0  # of the level, the Ornstein-Uhlenbeck processes and the noise
+    oscillator_center: float = -5.0  # a table must ask for an oscillator
     season_weight: float = 5e-4  # of the penalty on the squares of the seasonal mean
 
 
@@ -180,8 +182,9 @@ def fit_layer(layer: StructuralLayer, batches: Sequence[Batch], settings: FitSet
 
 
 def _penalty(layer: StructuralLayer, settings: FitSettings) -> Float[Tensor, ""]:
-    components = layer.log_var.shape[1]
-    pull = (layer.log_var - settings.center).square().sum()
+    components, waves = layer.log_var.shape[1], len(layer.periods)
+    centers = [settings.center] * (components - waves) + [settings.oscillator_center] * waves
+    pull = (layer.log_var - layer.log_var.new_tensor(centers)).square().sum()
     pull = pull + components * (layer.log_noise - settings.center).square().sum()
     total: Tensor = settings.weight * pull + settings.season_weight * layer.season.square().sum()
     return total
@@ -190,12 +193,14 @@ def _penalty(layer: StructuralLayer, settings: FitSettings) -> Float[Tensor, ""]
 def draw_windows(batch: Batch, settings: FitSettings, rng: np.random.Generator) -> Window:
     """Take windows at random places; a longer series gives more of them."""
     lengths = batch.lengths.numpy(force=True)
-    share = np.maximum(1.0, lengths / settings.observations) * (lengths > 0)
-    place = (np.arange(settings.windows) + rng.random()) / settings.windows * share.sum()
+    longest = min(settings.observations, max(20, settings.entries // (8 * batch.values[0, 0].numel())))
+    count = min(settings.windows, max(2, settings.entries // (longest * batch.values[0, 0].numel())))
+    share = np.maximum(1.0, lengths / longest) * (lengths > 0)
+    place = (np.arange(count) + rng.random()) / count * share.sum()
     chosen = np.minimum(np.searchsorted(np.cumsum(share), place, side="right"), len(lengths) - 1)
-    if (lengths <= settings.observations).all():
+    if (lengths <= longest).all():
         chosen = np.unique(chosen)
-    size = np.minimum(lengths[chosen], settings.observations)
+    size = np.minimum(lengths[chosen], longest)
     start = rng.integers(0, lengths[chosen] - size + 1)
     steps = np.arange(max(1, int(size.max())))
     valid = steps < size[:, None]

@@ -1,0 +1,243 @@
+"""Train the network that corrects a structural model, by cross-fitting: every network leaves out one fold."""
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from cru.data import SeriesSet
+from cru.data.random import generator
+from cru.data.series import alike
+from cru.forecaster.masking import make_training_task
+from cru.layers.modes import evaluating
+from cru.models.corrected import CorrectedModel, student_loss
+from cru.threads import threads_for
+from cru.training.listener import Listener
+
+FOLD = "fold"  # what the folds of the rows are called in `SeriesSet.per_time`
+MANY = 20  # series from which on a fold is made of whole series, else of blocks of time points
+BLOCKS = 8  # of each fold, where they are blocks
+TRUSTED = 2  # times the rows that judge an epoch find the trust in the corrections
+FEW_TARGETS = 200  # of a variable in a range of lead times
+TOGETHER = 64  # series that the structural model runs through at once
+
+
+@dataclass(frozen=True)
+class CorrectionSettings:
+    """How the network is trained."""
+
+    epochs: int = 16
+    rows: tuple[int, int] = (20_000, 120_000)  # time points of an epoch, at least and at most
+    numbers: int = 60_000_000  # entries of all features of an epoch, at most
+    window: int = 500  # the longest part of a series, in time points
+    validation: int = 30_000  # time points that judge an epoch
+    batch: int = 512  # time points of a step
+    rate: float = 2e-3
+    decay: float = 1e-2
+    warmup: int = 50  # steps
+    clip: float = 5.0
+    observations: int = 300  # in the table; with fewer, the structural model stays alone
+
+
+class Rows(NamedTuple):
+    """Time points with at least one target."""
+
+    x: Float[Tensor, "row feature"]  # standardised
+    error: Float[Tensor, "row variable"]  # of the structural model, in its standard deviations
+    wanted: Bool[Tensor, "row variable"]
+    fold: Int64[Tensor, " row"]
+
+
+def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
+    """Give every row a fold: that of its series, or where there are few series that of its block of time points."""
+    if len(series) >= MANY:
+        fold = (generator(seed, "folds").permutation(len(series)) % folds)[series.series_index]
+    else:
+        size = np.maximum(series.lengths // (BLOCKS * folds), 10)
+        fold = (series.step_index // size[series.series_index] + series.series_index) % folds
+    return dataclasses.replace(series, per_time={FOLD: fold.astype(np.int64)})
+
+
+def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Generator) -> SeriesSet:
+    """Parts of series with about ``rows`` time points; a long series gives more of them."""
+    size = np.minimum(series.lengths, longest)
+    weight = np.where(series.lengths > 0, np.maximum(1.0, series.lengths / longest), 0.0)
+    typical = float((weight * size).sum() / weight.sum())
+    count = max(1, math.ceil(rows / max(typical, 1.0)))
+    place = (np.arange(count) + rng.random()) / count * weight.sum()
+    chosen = np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1)
+    return series.excerpts(chosen, rng.integers(0, series.lengths[chosen] - size[chosen] + 1), size[chosen])
+
+
+@torch.no_grad()
+def describe(model: CorrectedModel, task: SeriesSet) -> Rows:
+    """Run the structural model over a task, and keep the time points with targets."""
+    found = []
+    for numbers in alike(task.lengths, TOGETHER):
+        batch = task.batch(numbers, dtype=model.dtype)
+        features, mask = model.features(batch)
+        dropped = model.draw_dropped(mask)
+        wanted = batch.hidden | dropped
+        rows = wanted.any(-1)
+        x = ((model.withhold(features.x[rows], dropped[rows]) - model.center) / model.scale).to(model.dtype)
+        error = torch.where(wanted, (batch.targets - features.mean) / features.std, 0.0)[rows]
+        found.append(Rows(x, error, wanted[rows], batch.extras[FOLD][rows]))
+    return Rows._make(map(torch.cat, zip(*found, strict=True)))
+
+
+def train_corrections(
+    model: CorrectedModel,
+    series: SeriesSet,
+    *,
+    seed: int,
+    epochs: int | None = None,
+    minutes: float | None = None,
+    patience: int | None = None,
+    listener: Listener | None = None,
+    settings: CorrectionSettings | None = None,
+) -> None:
+    """Train the networks, and keep those of the best epoch. Epoch 0 is the structural model alone.
+
+    Network k never sees fold k. So every row has one network that judges it fairly, and the score of an epoch is over
+    the whole table.
+
+    Args:
+        model: prepared, with a network that has no memory.
+        series: scaled, with folds.
+        seed: decides windows, tasks and order.
+        epochs: None for the default.
+        minutes: of processor time, at most.
+        patience: epochs without a better score after which it stops.
+        listener: hears of every epoch.
+        settings: of the training.
+    """
+    settings, listener = settings or CorrectionSettings(), listener or Listener()
+    epochs = epochs or settings.epochs
+    if int(series.mask.sum()) < settings.observations:
+        return
+    most = max(settings.batch, settings.numbers // len(model.center))
+    size = int(np.clip(len(series.times), settings.rows[0], min(settings.rows[1], most)))
+    started, best, waited = time.process_time(), math.inf, 0
+    with threads_for(0), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        rows = _draw(model, series, min(settings.validation, most), settings, (seed, 0), "correction validation")
+        best, kept = _score(model, rows), _copy(model)
+        optimizer = torch.optim.AdamW(
+            model.network.parameters(), settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay
+        )
+        listener.begin(epochs, 1, [])
+        try:
+            for epoch in range(epochs):
+                begun = time.perf_counter()
+                drawn = _draw(model, series, size, settings, (seed, epoch), "correction windows")
+                loss = _epoch(model, drawn, optimizer, epoch, epochs, settings)
+                score = _score(model, rows)
+                better = score < best
+                best, kept = (score, _copy(model)) if better else (best, kept)
+                waited = 0 if better else waited + 1
+                record = {"epoch": epoch + 1, "loss": loss, "validation": {"nll": score}}
+                listener.epoch(record | {"seconds": time.perf_counter() - begun}, better=better)
+                spent = time.process_time() - started
+                if (minutes is not None and spent > 60 * minutes) or (patience is not None and waited >= patience):
+                    break
+        finally:
+            listener.end()
+        model.network.load_state_dict(kept)
+        judges = _draw(model, series, min(TRUSTED * settings.validation, most), settings, (seed, 0), "correction trust")
+        _find_trust(model, judges)
+
+
+def _draw(
+    model: CorrectedModel,
+    series: SeriesSet,
+    size: int,
+    settings: CorrectionSettings,
+    seed: tuple[int, int],
+    stream: str,
+) -> Rows:
+    parts = draw_parts(series, size, settings.window, generator(seed, stream))
+    return describe(model, make_training_task(parts, (*seed, len(stream))))
+
+
+def _epoch(
+    model: CorrectedModel,
+    rows: Rows,
+    optimizer: torch.optim.Optimizer,
+    epoch: int,
+    epochs: int,
+    settings: CorrectionSettings,
+) -> float:
+    """Go through the rows once; each network has an order of its own and leaves out its fold."""
+    pools = [(rows.fold != k).nonzero()[:, 0] for k in range(model.members)]
+    pools = [pool if len(pool) else torch.arange(len(rows.fold)) for pool in pools]
+    shortest = min(map(len, pools))
+    size = min(settings.batch, shortest)
+    steps = shortest // size
+    order = torch.stack([pool[torch.randperm(len(pool))[: steps * size]] for pool in pools])
+    total = 0.0
+    model.train()
+    for number in range(steps):
+        done = epoch * steps + number
+        share = 0.5 * (1 + math.cos(math.pi * done / (epochs * steps)))
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate * (0.02 + 0.98 * share) * min(1.0, (done + 1) / settings.warmup)
+        chosen = order[:, number * size : (number + 1) * size]
+        wanted = rows.wanted[chosen]
+        weight = model.weight * wanted
+        each = student_loss(rows.error[chosen], *model.correct_rows(rows.x[chosen]))
+        loss = (each * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1)
+        optimizer.zero_grad()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.network.parameters(), settings.clip)
+        optimizer.step()
+        total += float(loss.detach().mean())
+    return total / max(1, steps)
+
+
+@torch.no_grad()
+def _score(model: CorrectedModel, rows: Rows) -> float:
+    """The mean loss of each variable, averaged, by the networks that leave out the rows' folds."""
+    total, count = torch.zeros_like(model.weight), torch.zeros_like(model.weight)
+    with evaluating(model):
+        for first in range(0, len(rows.fold), 4096):
+            x, error, wanted, fold = (part[first : first + 4096] for part in rows)
+            said = model.correct_rows(x.expand(model.members, -1, -1))
+            correction, log_scale = (part[fold, torch.arange(len(fold))] for part in said)
+            total += (student_loss(error, correction, log_scale) * wanted).sum(0)
+            count += wanted.sum(0)
+    often = count >= min(30, float(count.max()))
+    return float((total / count.clamp(min=1))[often].mean())
+
+
+@torch.no_grad()
+def _find_trust(model: CorrectedModel, rows: Rows) -> None:
+    """Find the share of a correction that has the least squared error, for each variable and range of lead times.
+
+    A variable with few targets in a range takes a share between its own and that of all variables.
+    """
+    product, square = torch.zeros_like(model.trust), torch.zeros_like(model.trust)
+    count = torch.zeros_like(model.trust)
+    with evaluating(model):
+        for first in range(0, len(rows.fold), 4096):
+            x, error, wanted, fold = (part[first : first + 4096] for part in rows)
+            said, _ = model.correct_rows(x.expand(model.members, -1, -1))
+            correction = said[fold, torch.arange(len(fold))]
+            place = model.lead_range(x * model.scale + model.center)
+            error = error.clamp(-8, 8)
+            product.index_add_(0, place, torch.where(wanted, error * correction, 0.0))
+            square.index_add_(0, place, torch.where(wanted, correction.square(), 0.0))
+            count.index_add_(0, place, wanted.to(count.dtype))
+    shared = (product.sum(1) / square.sum(1).clamp(min=1e-9)).clamp(0, 1)[:, None]
+    own = (product / square.clamp(min=1e-9)).clamp(0, 1)
+    share = count / (count + FEW_TARGETS)
+    model.trust.copy_(share * own + (1 - share) * shared)
+
+
+def _copy(model: CorrectedModel) -> dict[str, Any]:
+    return {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
