@@ -9,7 +9,7 @@ import numpy as np
 
 from cru.data import Scaler, SeriesSet
 from cru.forecaster import times as asking
-from cru.forecaster.answers import Question, ask, calibrated, check_levels, leads, raw_answers
+from cru.forecaster.answers import Predict, Question, ask, calibrated, check_levels, leads, raw_answers
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.doubts import changed, far, lone_readings
@@ -22,13 +22,16 @@ from cru.forecaster.frames import (
     median_gap,
 )
 from cru.forecaster.manners import Estimator
-from cru.forecaster.scoring import constant, errors_of, judge, r_squared
-from cru.models import Model
+from cru.forecaster.scoring import compare, constant, errors_of, judge, r_squared
+from cru.models import NAIVE, Model
+from cru.models.corrected import CorrectedModel
 from cru.threads import check_fork
 from cru.training.listener import Listener
 from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
+    from cru.forecaster.learning import Fitted as Fit
+    from cru.forecaster.learning import Parts
     from cru.forecaster.stream import Stream
 
 Fitted = TypeVar("Fitted", bound="Forecaster")
@@ -101,7 +104,7 @@ class Forecaster(Estimator):
 
         ``y`` is there for scikit-learn's pipelines and not looked at.
         """
-        from cru.forecaster.learning import Parts, default_options, divide, fit_model, learn, needs_base
+        from cru.forecaster.learning import Parts, default_options, divide, fit_model, needs_base
 
         params = self._plain_params()
         name, seed = params["model"], params["seed"]
@@ -138,23 +141,36 @@ class Forecaster(Estimator):
             listener=self._listener(),
         )
         scaler, never = fitted.scaler, constant(series)
-        naive = learn(
-            Parts(*(part.scaled_by(scaler) for part in divide(series, seed))),
-            model="last-value",
-            options={},
-            training=training,
-            seed=seed,
-            listener=None,
-        )
-        floor = r_squared(errors_of(naive, fitted.judged, never, seed=seed))
         errors = errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict)
         self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, scaler
         self.clock_, self.columns_ = clock, columns
         self.names_, self.options_, self.history_ = series.names, fitted.options, series
         self.gap_ = median_gap(series)
         self.calibration_ = errors.with_mean_weight(errors.calibration(), scaler, series)
-        self.scores_ = judge(errors) | {"r2_last_value": floor}
+        rivals = self._rivals(fitted, Parts(*(part.scaled_by(scaler) for part in divide(series, seed))), training)
+        found = {"model": errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict, most=1)}
+        for rival, (one, predict) in rivals.items():
+            found[rival] = errors_of(one, fitted.judged, never, seed=seed, predict=predict, most=1)
+        self.scores_ = judge(errors) | {
+            "r2_last_value": r_squared(found["last-value"]),
+            "table": compare(found, series.names, self.gap_),
+        }
         return self
+
+    def _rivals(
+        self, fitted: "Fit", parts: "Parts", training: TrainingSettings
+    ) -> dict[str, tuple[Model, Predict | None]]:
+        """What the model is compared with: every naive rule, and the structural model alone."""
+        from cru.forecaster.learning import learn
+
+        rivals: dict[str, tuple[Model, Predict | None]] = {}
+        if isinstance(fitted.model, CorrectedModel):
+            rivals["structural"] = (fitted.model, fitted.model.uncorrected)
+        for name in NAIVE:
+            if name != "mean":
+                rule = learn(parts, model=name, options={}, training=training, seed=0, listener=None)
+                rivals[name] = (rule, None)
+        return rivals
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
         """Every variable at the times ``at``, given the readings of ``table``: between, before or after them.

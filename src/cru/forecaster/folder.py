@@ -124,6 +124,7 @@ class Config(Schema):
     scaler: ScalerSchema
     calibration: CalibrationSchema
     scores: dict[str, AnyNumber]
+    score_table: list[dict[str, str | AnyNumber]]
     files: dict[str, Checksum]
     digest: Checksum
 
@@ -172,7 +173,8 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
         "columns": {key: list(v) if isinstance(v, tuple) else v for key, v in vars(forecaster.columns_).items()},
         "scaler": forecaster.scaler_.to_dict(),
         "calibration": forecaster.calibration_.to_dict(),
-        "scores": forecaster.scores_,
+        "scores": {name: value for name, value in forecaster.scores_.items() if name != "table"},
+        "score_table": forecaster.scores_["table"],
     }
     try:
         _digest(config)
@@ -233,7 +235,7 @@ def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: boo
     values = None if columns["values"] is None else tuple(columns["values"])
     forecaster.columns_ = Columns(**columns | {"values": values})
     forecaster.names_, forecaster.gap_ = tuple(config.names), config.gap
-    forecaster.scores_ = dict(config.scores)
+    forecaster.scores_ = {**config.scores, "table": config.score_table}
     forecaster.history_ = _load_history(folder, config, forecaster) if _HISTORY in config.files else None
     return forecaster
 

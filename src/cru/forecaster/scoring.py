@@ -1,6 +1,7 @@
 """How good a fitted model is on series that it was not trained on."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,11 @@ from cru.models import Model
 _JUDGED = 3  # stream of the seed: not what validation withheld
 _WANTED, _MOST = 20 * ENOUGH, 8  # withheld values for each variable, and how often the series are gone through for them
 _ROOM = 20_000_000  # entries that are kept of that, of all variables together
+
+
+FEWEST = 30  # withheld values of a row in the table of scores
+RANGES = ((0.0, 1e-9), (1e-9, 4.0), (4.0, 32.0), (32.0, np.inf), (np.inf, np.nan))  # of lead times, in typical gaps
+RANGE_NAMES = ("same time", "up to 4 gaps", "up to 32 gaps", "longer", "nothing observed")
 
 
 class Errors(NamedTuple):
@@ -61,12 +67,18 @@ class Errors(NamedTuple):
 
 
 def errors_of(
-    model: Model, series: SeriesSet, constant: np.ndarray, *, seed: int, predict: Predict | None = None
+    model: Model,
+    series: SeriesSet,
+    constant: np.ndarray,
+    *,
+    seed: int,
+    predict: Predict | None = None,
+    most: int = _MOST,
 ) -> Errors:
     """Withhold readings of scaled series as in training and predict them; several times where there are few."""
     found: list[tuple[np.ndarray, ...]] = []
     ever = series.mask.any(0)  # more turns cannot help the others
-    for turn in range(_MOST):
+    for turn in range(most):
         task = make_training_task(series, (seed, _JUDGED, turn))
         assert task.targets is not None and task.hidden is not None
         mean, var = raw_answers(model, task, predict)
@@ -96,6 +108,34 @@ def r_squared(errors: Errors) -> float:
     around = np.where(counted, errors.values, 0.0)
     total = float((around**2).sum())
     return 1 - float((wrong**2).sum()) / total if total > 0 else 0.0
+
+
+def compare(found: Mapping[str, Errors], names: Sequence[str], gap: float) -> list[dict[str, Any]]:
+    """The mean absolute error of every model, by variable and by range of lead time, in standard deviations.
+
+    Args:
+        found: the errors of each model on the same withheld values; the first is the model itself.
+        names: of the variables.
+        gap: typical time between observations. Ranges of lead time are counted in it.
+
+    Returns:
+        One row for each variable and range with at least `FEWEST` values: "variable", "lead", "count", and a column for
+        each model.
+    """
+    first = next(iter(found.values()))
+    lead = np.where(np.isfinite(first.lead) & (first.lead >= 0), first.lead / gap, np.inf)
+    rows = []
+    for k, name in enumerate(names):
+        for (low, high), words in zip(RANGES, RANGE_NAMES, strict=True):
+            chosen = first.counted[:, k] & (low <= lead[:, k]) & ~(lead[:, k] >= high)
+            if chosen.sum() < FEWEST:
+                continue
+            maes = {
+                model: round(float(np.abs(each.values[chosen, k] - each.mean[chosen, k]).mean()), 4)
+                for model, each in found.items()
+            }
+            rows.append({"variable": name, "lead": words, "count": int(chosen.sum()), **maes})
+    return rows
 
 
 def judge(errors: Errors) -> dict[str, Any]:

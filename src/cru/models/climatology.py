@@ -1,4 +1,4 @@
-"""The seasonal mean of the training set, moved by each series' own offset."""
+"""The seasonal mean of the training set, moved by each series' own offset, and the value of one season ago."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from cru.functional.fill import running_mean
+from cru.functional.fill import last_seen, running_mean
 from cru.models.base import Batch, Spec
 from cru.models.naive import Echo, NaiveConfig
 
+PERIODS_BACK, TOLERANCE = 7, 1 / 48  # of the seasonal naive rule; the second in periods
 _FINEST = 4096  # cells of the histogram over the training times in which a period is looked for
 _PER_CYCLE = 4  # frequencies tried between n and n + 1 cycles in the span of the times
 _FINER = 201  # and around the best of them
@@ -91,6 +92,32 @@ class Climatology(Echo):
             total.index_add_(0, where, torch.where(mask, batch.targets.flatten(0, 1).double(), 0.0))
             count.index_add_(0, where, mask.double())
         return total, count
+
+
+class SeasonalNaive(Climatology):
+    """The value one period ago, of the latest of the last seven periods that has one, else the last value seen.
+
+    A value counts if it lies within `TOLERANCE` of a period of the right time.
+    """
+
+    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+        """Look back period by period."""
+        values, mask = self.inputs(batch), batch.mask.expand_as(batch.values)
+        last = last_seen(values, mask)
+        found = torch.where(last.known, last.value, self.mean)
+        period = self.period.to(batch.times.dtype)
+        times = batch.times.contiguous()
+        for cycles in range(PERIODS_BACK, 0, -1):
+            wanted = times - cycles * period
+            after = torch.searchsorted(times, wanted.contiguous()).clamp(max=times.shape[1] - 1)
+            before = (after - 1).clamp(min=0)
+            distance = [(times.gather(1, step) - wanted).abs() for step in (before, after)]
+            step = torch.where(distance[0] <= distance[1], before, after)
+            near = torch.minimum(*distance) <= TOLERANCE * period
+            index = step.reshape(*step.shape, *(1,) * (values.ndim - 2)).expand(values.shape)
+            use = near.reshape(*near.shape, *(1,) * (values.ndim - 2)) & mask.gather(1, index)
+            found = torch.where(use, values.gather(1, index), found)
+        return found
 
 
 def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:

@@ -161,6 +161,11 @@ class CorrectedModel(Model):
         correction, log_scale = (part.gather(0, index)[0] for part in self.correct(found.x, batch))
         return self.combine(found, mask, correction, log_scale)
 
+    def uncorrected(self, batch: Batch) -> Prediction:
+        """Predict by the structural model alone."""
+        found, mask = self.features(batch)
+        return self.combine(found, mask, torch.zeros_like(found.mean), torch.zeros_like(found.mean))
+
     def forward(self, batch: Batch, *, intermediates: bool = False, state: CorrectedState | None = None) -> Prediction:
         """Predict every entry; one that is observed from the structural model, which knows it."""
         found, mask = self.features(batch, state)
@@ -251,7 +256,9 @@ class CorrectedModel(Model):
         assert isinstance(self.network, MLPModel)
         correction, log_scale = self.network.members(x).chunk(2, -1)
         if shape is not None:
-            correction, log_scale = (part.reshape(len(part), *shape, -1) for part in (correction, log_scale))
+            correction, log_scale = (
+                part.reshape(len(part), *shape, part.shape[-1]) for part in (correction, log_scale)
+            )
         return _bounded(correction, log_scale)
 
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:

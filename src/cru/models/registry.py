@@ -48,6 +48,7 @@ MODELS = {
     "last-value": Entry("naive", "LastValue", "last value seen"),
     "linear": Entry("naive", "Linear", "linear interpolation"),
     "blend": Entry("naive", "Blend", "last value, series mean and mean, weighted"),
+    "seasonal-naive": Entry("climatology", "SeasonalNaive", "the value one period ago"),
     "climatology": Entry("climatology", "Climatology", "season of the training set and the series' offset"),
 }
 
