@@ -86,16 +86,16 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         return None
     if not resume:
         raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
-    found = (
-        read_record(result)["settings"]
+    found: Record | RunHeader = (
+        check(Record, read_json(result), result)
         if result.exists()
-        else check(RunHeader, read_checkpoint(last)[1], last).settings
+        else check(RunHeader, read_checkpoint(last)[1], last)
     )
     try:
-        changed = differences(settings, RunSettings.from_dict(found))
+        changed = differences(settings, RunSettings.from_dict(found.settings))
     except ValueError as error:
         raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
-    if found.get("data_version", 1) != data_version(settings):
+    if found.data_version != data_version(settings):
         raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
