@@ -51,7 +51,7 @@ class Group(NamedTuple):
         presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
         if more or not (seeds.strip() or "1").isdecimal():
             raise ValueError(f"`groups` must look like PRESETS:MODELS:SEEDS, got {text!r}.")
-        return Group(_names(presets), _names(models), int(seeds.strip() or 1))
+        return Group(names_in(presets), names_in(models), int(seeds.strip() or 1))
 
 
 def missing_in(
@@ -65,7 +65,8 @@ def missing_in(
     return list(cells.values())
 
 
-def _names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
+    """Split a list with commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
