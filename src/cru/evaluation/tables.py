@@ -110,6 +110,12 @@ def in_paper(preset: str) -> bool:
     return preset.removesuffix(PUBLISHED) in paper_presets()
 
 
+def timed_presets(number: int | None = None) -> list[str]:
+    """The experiments of the tables in which the paper has times, 1 and 2, or of one of them."""
+    timed = [table["columns"] for table in paper()["table"] if table["timed"] and number in (None, table["number"])]
+    return [name for columns in timed for name in columns]
+
+
 def paper_seconds(preset: str, model: str) -> float | None:
     """What an epoch took in the paper."""
     seconds = paper()["seconds"].get(preset.split("-")[0], {}).get(model)
@@ -232,10 +238,10 @@ def _table(
                 same_way = _summary(taken, metric, source["scale"], epoch)
             alike = list(runs.get((preset + PUBLISHED, model), {}).values())
             published = _summary(alike, source["metric"], source["scale"], epoch)
-            times = (
-                _ratio(paper_seconds(preset, model), paper_seconds(preset, "cru")),
-                _ratio(seconds.get((preset, model)), seconds.get((preset, "cru"))),
-            )
+            times: tuple[float | None, float | None] = (None, None)
+            if source["timed"]:
+                of_paper, of_ours = paper_seconds(preset, "cru"), seconds.get((preset, "cru"))
+                times = _ratio(paper_seconds(preset, model), of_paper), _ratio(seconds.get((preset, model)), of_ours)
             cells[preset][model] = Cell(printed, ours.get(model), naive, beaten, same_way, published, times)
     return Table(source["number"], source["title"], source["digits"], dict(source["columns"]), cells)
 
