@@ -1,24 +1,15 @@
-"""All pictures of docs/gallery.md again, from a folder of runs: python examples/gallery.py runs docs/pictures"""
+"""All pictures of docs/gallery.md again, from a folder of runs: python examples/gallery.py runs docs/pictures
+
+`cru reproduce` makes the full runs.
+"""
 
 import sys
 from pathlib import Path
 
 from cru.evaluation.figures import save
 from cru.training.folder import RunFolder, find_folders
-from cru.training.pictures import Material, draw
-
-# Which picture is drawn from which experiment, and of which models: the first that is there, or all of them.
-FIRST, ALL = "first", "all"
-KALMAN = ("cru", "f-cru", "rkn-dt", "rkn")
-PICTURES = [
-    ("gain-noise", "pendulum-regression", KALMAN, FIRST),
-    ("trajectory", "pendulum-interpolation", ("paired-smoother", "cru", "f-cru", "gru-dt"), FIRST),
-    ("gain-sparseness", "ushcn-sparseness", KALMAN, FIRST),
-    ("curves", "pendulum-regression", (), ALL),
-    ("calibration", "pendulum-regression", (), ALL),
-    ("gaps", "pendulum-interpolation", (), ALL),
-    ("series", "ushcn-extrapolation", ("paired", "cru", "f-cru", "climatology"), FIRST),
-]
+from cru.training.pictures import RUNS, Material, draw
+from cru.training.reproduce import Group
 
 
 def main(runs: Path, out: Path, *, runtime: bool = True) -> None:
@@ -26,20 +17,19 @@ def main(runs: Path, out: Path, *, runtime: bool = True) -> None:
     folders = find_folders([runs])
     if runtime:
         print(save(draw("runtime", Material([])), out / "runtime.png"))
-    for name, preset, models, how in PICTURES:
-        chosen = choose([folder for folder in folders if folder.settings.preset == preset], models)
-        if not chosen:
-            print(f"{name}: there is no run of {preset} in {runs}")
-            continue
-        print(save(draw(name, Material(chosen[:1] if how == FIRST else chosen)), out / f"{name}.png"))
+    for name, group in RUNS.items():
+        chosen = choose(folders, group)
+        if chosen:
+            print(save(draw(name, Material(chosen)), out / f"{name}.png"))
+        else:
+            print(f"{name}: there is no run of {', '.join(group.presets)} in {runs}")
 
 
-def choose(folders: list[RunFolder], models: tuple[str, ...]) -> list[RunFolder]:
-    """Runs with a checkpoint, of these models and in this order; all where none is named."""
+def choose(folders: list[RunFolder], group: Group) -> list[RunFolder]:
+    """Runs of a group with a checkpoint, in the order of its models."""
     ready = [folder for folder in folders if (folder.path / "best.safetensors").is_file()]
-    if not models:
-        return ready
-    return [folder for model in models for folder in ready if folder.model == model]
+    ready = [folder for folder in ready if folder.settings.preset in group.presets]
+    return [folder for model in group.models for folder in ready if folder.model == model]
 
 
 if __name__ == "__main__":

@@ -49,14 +49,16 @@ def test_no_command_is_forgotten():
 
 
 @pytest.mark.parametrize("line", lines("cru "))
-def test_cru(line, request):
-    words = shlex.split(line)[1:]
+def test_cru(line, request, monkeypatch):
+    words = shlex.split(line, comments=True)[1:]
     if words[0] == "run":
         words += SMALL
         if words[1].startswith("ushcn"):
             words += ["--data-dir", request.getfixturevalue("ushcn_dir"), "--set", "data.train=2"]
     if words[0] == "reproduce":
         words += ["--hours", "0"]  # everything but the waiting
+    if "--time" in words:  # everything but the epochs
+        monkeypatch.setattr("cru.training.timing.measure_epoch", lambda settings, splits, epochs: 1.0)
     if words[0] in ("figure", "report"):
         finished_runs(request.getfixturevalue("pendulum_runs"))
     done(*words)

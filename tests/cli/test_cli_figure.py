@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from cru.cli.figure import Name
-from cru.training.pictures import FIGURES
+from cru.training import settings_for
+from cru.training.pictures import FIGURES, RUNS
+from cru.training.reproduce import Group
 from tests.cli.helpers import cru, refused
 
 
@@ -34,6 +36,44 @@ def test_figures_of_runs(name, runs, pendulum_runs, tmp_path):
     assert f"Picture: {out}" in done.stdout and "<svg" in out.read_text()
 
 
+def test_full_runs_are_trained_once_and_taken_from_where_they_are(pendulum_runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.toml").write_text("""
+        data = { seed = 0, dataset = "pendulum-regression", task = "regression", task_options = { target = "sin_cos" } }
+        training = { epochs = 1, batch_size = 4 }
+        models = { cru = { model = { hidden_size = 4 } }, f-cru = { model = { hidden_size = 4 } } }
+    """)
+    monkeypatch.setitem(RUNS, "gain-noise", Group(["tiny.toml"], ["cru", "f-cru"], 1))
+    words = ["figure", "gain-noise", "--reproduce", "--out", "x.svg"]
+    done = cru("run", "tiny.toml", "--model", "f-cru", "--out", "runs/by hand")
+    assert done.exit_code == 0, done.output
+    done = cru(*words)
+    assert done.exit_code == 0, done.output
+    assert "1 runs are missing, about 0.0 hours" in done.stdout and "tiny cru seed 0  in runs/tiny/cru-0" in done.stdout
+    drawn = (tmp_path / "x.svg").read_text()
+    assert "tiny: test sequence" in drawn and ">CRU<" in drawn and ">f-CRU<" in drawn
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    assert "missing" not in cru(*words, "elsewhere").stdout
+    assert len((tmp_path / "results" / "ledger.jsonl").read_text().splitlines()) == 2
+    result = tmp_path / "elsewhere" / "by hand" / "result.json"
+    record = json.loads(result.read_text()) | {"data_version": 7}
+    result.write_text(json.dumps(record))
+    assert "tiny f-cru seed 0  in elsewhere/tiny/f-cru-0" in cru(*words, "elsewhere").stdout, "on other data"
+
+
+def test_every_figure_but_runtime_has_full_runs():
+    assert set(RUNS) == set(FIGURES) - {"runtime"}
+    for group in RUNS.values():
+        for model in group.models:
+            settings_for(group.presets[0], model)
+
+
+def test_cru_reproduce_makes_the_runs_of_the_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "ushcn-sparseness cru seed 0" in cru("reproduce", "--seeds", "1", "--dry-run").stdout
+    assert "ushcn-sparseness" not in cru("reproduce", "--models", "cru", "--seeds", "1", "--dry-run").stdout
+
+
 def test_a_series_can_be_chosen(pendulum_runs, tmp_path):
     out, run = tmp_path / "x.svg", pendulum_runs / "regression-f-cru"
     assert cru("figure", "series", run, "--series", "0013", "--out", out).exit_code == 0
@@ -45,7 +85,7 @@ def test_a_series_can_be_chosen(pendulum_runs, tmp_path):
 
 def test_runtime_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr("cru.evaluation.figures.measure_runtime", lambda: {"cru": {4: 0.001}, "f-cru": {4: 0.002}})
-    assert cru("figure", "runtime", "--out", tmp_path / "runtime.svg").exit_code == 0
+    assert cru("figure", "runtime", "--reproduce", "--out", tmp_path / "runtime.svg").exit_code == 0
     assert "f-CRU" in (tmp_path / "runtime.svg").read_text()
 
 
@@ -62,7 +102,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("name", ["trajectory", "curves", "calibration", "gaps"])
+@pytest.mark.parametrize("name", ["gain-noise", "trajectory", "curves", "calibration", "gaps"])
 def test_a_figure_of_one_experiment_does_not_mix_several(name, pendulum_runs, tmp_path):
     said = refused("figure", name, pendulum_runs, "--out", tmp_path / "x.png")
     assert f"'{name}' is of one experiment, these runs are of pendulum-interpolation, pendulum-regression: name" in said

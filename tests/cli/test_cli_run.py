@@ -90,8 +90,9 @@ def test_doctor_says_what_is_there_and_what_is_missing(monkeypatch):
 
 def test_reproduce_shows_what_is_missing(tmp_path):
     result = cru("reproduce", "--presets", "pendulum-regression", "--models", "cru,mean", "--seeds", "2", "--dry-run")
-    assert result.exit_code == 0 and "4 runs are missing" in result.stdout
-    assert result.stdout.index("mean seed 1") < result.stdout.index("cru seed 0")
+    assert result.exit_code == 0 and "3 runs are missing" in result.stdout
+    assert result.stdout.index("mean seed 0") < result.stdout.index("cru seed 0") < result.stdout.index("cru seed 1")
+    assert "mean seed 1" not in result.stdout, "its seeds share one split, and nothing else of it is random"
 
 
 def test_table_as_a_page(tmp_path):
@@ -99,6 +100,20 @@ def test_table_as_a_page(tmp_path):
     assert result.exit_code == 0
     page = Path("docs/results.md").read_text()
     assert page.startswith("# Results") and page.count("## Table") == 3 and "| cru |" in page
+
+
+def test_times_beside_the_paper_s(monkeypatch):
+    taken = {"cru": 4.0, "f-cru": 6.0}
+    monkeypatch.setattr("cru.training.timing.load_splits", lambda settings, data_dir: None)
+    monkeypatch.setattr(
+        "cru.training.timing.measure_epoch", lambda settings, splits, epochs: taken.get(settings.model.name, 1.0)
+    )
+    assert "`--time` must be for Table 1 or 2, got Table 3" in refused("table", "3", "--time")
+    assert "pendulum-regression f-cru: 6.00 s an epoch" in cru("table", "2", "--time").stdout
+    assert cru("table", "--out", "page.md").exit_code == 0  # they are kept
+    page = Path("page.md").read_text()
+    assert "| f-cru | 1.386 ± 0.162 | – | 0.81, 1.50 | 6.155 ± 0.881 | – | 0.81, 1.50 |" in page
+    assert page.count("time ÷ CRU's") == 2, "Table 1 was not measured, and Table 3 has no times"
 
 
 def start(*words, **options):

@@ -24,7 +24,7 @@ def axis_labels(figure):
 
 MADE = {
     "runtime": lambda: figures.draw_runtime({"cru": {10: 0.01, 20: 0.03}, "f-cru": {10: 0.005, 20: 0.008}}),
-    "gain-noise": lambda: figures.draw_gain_noise(frames(), title="a"),
+    "gain-noise": lambda: figures.draw_gain_noise({"cru": frames(), "f-cru": frames()}, title="a"),
     "gain-sparseness": lambda: figures.draw_gain_sparseness({0: np.arange(9.0), 2: np.arange(5.0)}, features=5),
     "trajectory": lambda: figures.draw_trajectory({"cru": filled_in(), "gru": filled_in()}, title="a"),
     "curves": lambda: figures.draw_curves({"cru": [Learning([1, 2, 3], [3.0, 1.0, 2.0])]}),
@@ -70,7 +70,7 @@ def test_curves_of_negative_scores_are_not_on_a_logarithmic_axis():
 
 def test_gain_and_noise_share_the_time_axis_with_the_frames():
     output = frames()
-    above, middle, below = figures.draw_gain_noise(output).axes
+    above, middle, below = figures.draw_gain_noise({"cru": output}).axes
     assert above.get_xlim() == middle.get_xlim() == below.get_xlim()
     np.testing.assert_array_equal(middle.lines[0].get_xydata(), np.stack([output.times, output.gain], 1))
     for image in above.images:
@@ -80,11 +80,24 @@ def test_gain_and_noise_share_the_time_axis_with_the_frames():
         np.testing.assert_array_equal(image.get_array(), output.values[at, 0])
 
 
+def test_every_model_has_a_line_for_its_gain():
+    first = frames()
+    second = first._replace(gain=first.gain / 2)
+    _, middle, _ = figures.draw_gain_noise({"cru": first, "f-cru": second}).axes
+    assert [text.get_text() for text in middle.get_legend().get_texts()] == ["CRU", "f-CRU"]
+    for line, output in zip(middle.lines, (first, second), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), output.gain)
+    with pytest.raises(ValueError, match=r"'gain-noise' is of one test sequence, f-cru has another"):
+        figures.draw_gain_noise({"cru": first, "f-cru": first._replace(values=first.values + 1)})
+    with pytest.raises(ValueError, match=r"'gain-noise' needs noisy images and a Kalman gain"):
+        figures.draw_gain_noise({"cru": first, "gru": first._replace(gain=None)})
+
+
 def test_frames_that_were_withheld_have_no_picture_and_no_gain():
     output = frames()
     seen = np.arange(20) % 3 > 0
     output = output._replace(mask=seen.reshape(-1, 1, 1, 1), gain=np.where(seen, output.gain, np.nan))
-    above, middle, _ = figures.draw_gain_noise(output).axes
+    above, middle, _ = figures.draw_gain_noise({"cru": output}).axes
     middles = [float(np.mean(image.get_extent()[:2])) for image in above.images]
     assert middles and all(np.isclose(output.times[seen], at).any() for at in middles)
     np.testing.assert_array_equal(middle.lines[0].get_xydata(), np.stack([output.times, output.gain], 1)[seen])
@@ -116,7 +129,7 @@ def test_series_shows_what_was_seen_and_what_was_withheld():
 def test_figures_say_what_they_need():
     for output in (weather(), frames(noisy=False)):
         with pytest.raises(ValueError, match=r"'gain-noise' .* pendulum-regression"):
-            figures.draw_gain_noise(output)
+            figures.draw_gain_noise({"cru": output})
     for second in (weather(), frames(30)):
         with pytest.raises(ValueError, match=r"'trajectory' .* pendulum-interpolation"):
             figures.draw_trajectory({"cru": filled_in(), "gru": second})

@@ -1,7 +1,17 @@
 import pytest
 
 from cru.evaluation import render
-from cru.evaluation.tables import BETTER, INSIDE, WORSE, others, paper, paper_presets, paper_seconds, tables
+from cru.evaluation.tables import (
+    BETTER,
+    INSIDE,
+    WORSE,
+    count_left_out,
+    others,
+    paper,
+    paper_presets,
+    paper_seconds,
+    tables,
+)
 from cru.training import models_of
 
 
@@ -10,7 +20,14 @@ def entry(preset, model, seed, mse, nll=0.0, *, changed=(), seconds=10.0, region
     other = {"scored": region, region: {"mse": 9.0, "nll": 9.0}}
     scores = {"best": {"epoch": 9, "test": test}, "last": {"epoch": 100, "test": other}}
     keys = {"preset": preset, "model": model, "seed": seed, "changed": list(changed), "scores": scores}
-    return keys | {"seconds_per_epoch": seconds, "hash": f"{preset}{model}{seed}", "outdated": False}
+    return (
+        keys
+        | {"seconds_per_epoch": seconds, "hash": f"{preset}{model}{seed}"}
+        | {
+            "outdated": False,
+            "older_settings": False,
+        }
+    )
 
 
 LEDGER = [
@@ -75,6 +92,29 @@ def test_runs_on_earlier_data_are_marked_until_there_are_others():
     for entries in ([*old, new], [new, *old]):
         cell = tables(entries)[0].cells["ushcn-extrapolation"]["cru"]
         assert not cell.ours.outdated and cell.ours[:3] == (pytest.approx(1.2), None, 1)
+
+
+def test_a_run_with_earlier_settings_is_shown_until_there_is_another():
+    def older(seed, mse, clip, **more):
+        made = entry("pendulum-regression", "ode-rnn", seed, mse, changed=["training.clip"])
+        return made | {"older_settings": True, "settings": {"training": {"clip": clip}}} | more
+
+    old = [older(0, 8e-3, 1.0), older(1, 9e-3, 1.0), older(0, 7e-3, 2.0)]
+    cell = tables(old)[1].cells["pendulum-regression"]["ode-rnn"]
+    assert cell.ours.older_settings and cell.ours[:3] == (pytest.approx(7.0), None, 1), "settings are not mixed"
+    assert "7.000 (1)§ ≈" in render.markdown(tables(old), 0) and count_left_out(old) == 0
+    outdated = entry("pendulum-regression", "ode-rnn", 0, 5e-3) | {"outdated": True}
+    current = entry("pendulum-regression", "ode-rnn", 0, 6e-3)
+    for entries, mean, mark in (
+        ([older(0, 8e-3, 1.0, outdated=True)], 8.0, "(1)‡§ "),
+        ([outdated, *old], 5.0, "(1)‡ "),
+        ([current, outdated, *old], 6.0, "(1) "),
+    ):
+        found = tables(entries)
+        assert found[1].cells["pendulum-regression"]["ode-rnn"].ours.mean == pytest.approx(mean)
+        assert f"{mean:.3f} {mark}" in render.markdown(found, 0)
+    changed = entry("pendulum-regression", "gru", 0, 5e-3, changed=["training.clip"])
+    assert tables([changed])[1].cells["pendulum-regression"]["gru"].ours is None, "changed on the command line"
 
 
 def test_runs_on_other_splits_are_labelled():

@@ -1,7 +1,6 @@
 """Every registered model, through one battery."""
 
 import json
-import time
 from dataclasses import fields
 from itertools import pairwise
 
@@ -310,7 +309,8 @@ def test_names_and_options_are_checked() -> None:
 
 
 COUNTS = {"hidden_size", "num_basis", "units", "layers", "steps", "recognition_size", "samples", "dense_units", "bins"}
-COUNTS |= {"reference_points", "embedding", "num_heads", "obs_units", "prep_units", "pairs", "width", "copies", "members"}
+COUNTS |= {"reference_points", "embedding", "num_heads", "obs_units", "prep_units", "pairs", "width", "copies"}
+COUNTS |= {"most_parts", "members"}
 AMOUNTS = {"rtol": 0.0, "atol": -1.0, "noise": 0.0, "longest": 0.0, "annealing": 1.0, "dropout": 1.0, "mixing": -1e-4}
 AMOUNTS |= {"beta": -0.1, "jitter": -0.1, "period": 0.0, "last": -0.1, "series": 1.1, "bandwidth": -1, "coupling": -0.1}
 AMOUNTS |= {"target_noise": 0.0}
@@ -365,15 +365,17 @@ def sines(count: int, seed: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LEARNED if name != "mlp"])  # which has no memory
 def test_learns(name: str) -> None:
-    """At most half the error of the mean on the withheld readings of unseen series, in at most 60 s of one core."""
+    """At most half the error of the mean on the withheld readings of unseen series, in at most 1000 steps."""
     test, batches = sines(64, 99), [sines(32, seed) for seed in range(20)]
     torch.manual_seed(0)
     model = create(name, Spec(input_shape=(1,), target_shape=(1,), time_start=0.0, time_end=10.0))
     model.prepare(batches)
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    # At this rate Adam is not stable for Latent ODE, whose authors take Adamax.
+    optimizer = torch.optim.Adamax if name == "latent-ode" else torch.optim.Adam
+    optimiser = optimizer([p for p in model.parameters() if p.requires_grad], lr=0.01)
     goal = 0.5 * test.targets[test.hidden].var().item()
-    start, step, error = time.process_time(), 0, float("inf")
-    while error > goal and time.process_time() - start < 60:
+    step, error = 0, float("inf")
+    while error > goal and step < 1000:
         model.train()
         for _ in range(10):
             optimiser.zero_grad()
@@ -382,5 +384,5 @@ def test_learns(name: str) -> None:
             optimiser.step()
             step += 1
         error = (predict(model, test)[0] - test.targets)[test.hidden].square().mean().item()
-    print(f"{name}: {error:.3f} of {2 * goal:.3f} after {step} steps, {time.process_time() - start:.1f} s")
+    print(f"{name}: {error:.3f} of {2 * goal:.3f} after {step} steps")
     assert error <= goal

@@ -20,6 +20,15 @@ def done(preset, model, seed, seconds=3.0):
     }
 
 
+def finish(home, settings, **more):
+    """A finished run in a folder."""
+    scores = {"epoch": 1, "test": {"scored": "all", "all": {"mse": 1.0}}}
+    record = done(settings.preset, settings.model.name, settings.seed) | {"settings": settings.as_dict()}
+    record |= {"scores": {"best": scores, "last": scores}, "epochs": 1, "parameters": 1, "series": {"test": 1}}
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "result.json").write_text(json.dumps(record | {"shortened": False} | more))
+
+
 def names(cells):
     return [(cell.settings.preset, cell.settings.model.name, cell.settings.seed) for cell in cells]
 
@@ -57,9 +66,7 @@ def test_what_was_not_measured_is_expected_from_what_was(tmp_path):
 
 def test_a_folder_from_before_the_preset_was_changed_is_left_alone(tmp_path):
     home = tmp_path / "pendulum-regression" / "gru-0"
-    home.mkdir(parents=True)
-    then = settings_for("pendulum-regression", "gru", changes=["training.learning_rate=0.5"])
-    (home / "result.json").write_text(json.dumps({"settings": then.as_dict()}))
+    finish(home, settings_for("pendulum-regression", "gru", changes=["training.learning_rate=0.5"]))
     (cell,) = missing(["pendulum-regression"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
     assert cell.folder.parent == home.parent and cell.folder.name == f"gru-0-{cell.settings.hash[:8]}"
 
@@ -140,14 +147,10 @@ def test_a_run_on_earlier_data_does_not_count_as_done(tmp_path):
 
 def test_the_folder_of_a_run_on_earlier_data_is_left_alone(tmp_path):
     home = tmp_path / "ushcn-interpolation" / "gru-0"
-    home.mkdir(parents=True)
-    settings = settings_for("ushcn-interpolation", "gru")
-    (home / "result.json").write_text(json.dumps({"settings": settings.as_dict()}))
-    (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
-    assert cell.folder != home
-    (home / "result.json").write_text(json.dumps({"settings": settings.as_dict(), "data_version": 2}))
-    (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
-    assert cell.folder == home
+    for version, left_alone in ((1, True), (2, False)):
+        finish(home, settings_for("ushcn-interpolation", "gru"), data_version=version)
+        (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
+        assert (cell.folder != home) == left_alone
 
 
 def test_groups_come_one_after_another(tmp_path):

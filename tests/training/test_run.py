@@ -102,6 +102,12 @@ def test_a_run_counts_as_the_preset_s_only_while_the_preset_says_so():
     then = settings_for("ushcn-interpolation", "cru", changes=["model.variance_map=square", "training.epochs=20"])
     now = as_of_now([entry | {"settings": then.as_dict()}])[0]
     assert now["changed"] == ["model.options.variance_map", "training.epochs"] and now["shortened"]
+    assert not now["older_settings"], "a shortened run is none of the paper's"
+    for change, older in (("model.variance_map=square", True), ("data.seed=1", False), ("training.epochs=20", False)):
+        then = settings_for("ushcn-interpolation", "cru", changes=[change]).as_dict()
+        assert as_of_now([entry | {"settings": then}])[0]["older_settings"] == older
+        recorded = entry | {"settings": then, "changed": ["model.options.variance_map"]}
+        assert not as_of_now([recorded])[0]["older_settings"], "changed on the command line"
     assert as_of_now([entry | {"settings": {"from": "another version"}}])[0]["changed"] == ["settings"]
 
 

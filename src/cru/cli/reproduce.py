@@ -17,7 +17,9 @@ def reproduce(
         list[str] | None,
         typer.Argument(help="PRESETS:MODELS:SEEDS, with commas; group after group, in place of the options."),
     ] = None,
-    presets: Annotated[str, typer.Option(help="Which experiments, with commas; those of Tables 1-3 by default.")] = "",
+    presets: Annotated[
+        str, typer.Option(help="Which experiments, with commas; those of Tables 1-3 and the figures by default.")
+    ] = "",
     models: Annotated[str, typer.Option(help="Which models, with commas; all by default.")] = "",
     seeds: Annotated[int, typer.Option(help="Seeds 0, 1, ... of each.", min=1)] = 5,
     hours: Annotated[float, typer.Option(help="Stop after so long.", min=0.0)] = 2.0,
@@ -27,14 +29,18 @@ def reproduce(
     ledger: Ledger = DEFAULT_LEDGER,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is missing.")] = False,
 ) -> None:
-    """Run what the ledger does not have yet of the paper's tables, cheapest first; call it again to go on."""
+    """Run what the ledger does not have yet of the paper's tables, cheapest first, then of the figures; call it again
+    to go on."""
     from cru.evaluation.ledger import read
-    from cru.training.reproduce import Group, missing_in
+    from cru.training.pictures import RUNS
+    from cru.training.reproduce import Group, missing_in, names_in
     from cru.training.reproduce import reproduce as run_all
 
     find_own_code(models)
     console = make_console()
-    wanted = [Group.parse(text) for text in groups or [f"{presets}:{models}:{seeds}"]]
+    wanted = [Group.parse(text) for text in groups or []] or [Group(names_in(presets), names_in(models), seeds)]
+    if not (groups or presets or models):
+        wanted += RUNS.values()
     cells = missing_in(wanted, ledger_path=ledger, folder=out)
     total = sum(cell.seconds for cell in cells) / 3600
     source = "" if read(ledger) else ", by the paper's own seconds, which is far too long"

@@ -44,7 +44,7 @@ def run(
     folder = out or default_folder(settings)
     try:
         with terminated_like_interrupted():
-            _run(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
+            train(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
     except KeyboardInterrupt:
         hint = "its last epoch is kept: the same command with --resume goes on." if _started(folder) else ""
         raise KeyboardInterrupt(hint or "before its first epoch was done.") from None
@@ -59,7 +59,8 @@ def default_folder(settings: "RunSettings") -> Path:
     return Path("runs") / (settings.preset or "own") / (name + suffix)
 
 
-def _run(settings: "RunSettings", folder: Path, *, tensorboard: bool, **options: Any) -> None:
+def train(settings: "RunSettings", folder: Path, *, tensorboard: bool = False, **options: Any) -> None:
+    """Train and score a model, and show how it goes and what comes out; ``options`` are those of `training.run`."""
     from cru.errors import RunError
     from cru.training.engine import Engine
     from cru.training.listener import Several, TensorBoard, listener_for

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.run import DEFAULT_LEDGER, Ledger
+from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
+from cru.cli.signals import terminated_like_interrupted
 
 
 class Epoch(StrEnum):
@@ -22,15 +23,26 @@ def table(
     ledger: Ledger = DEFAULT_LEDGER,
     epoch: Annotated[Epoch, typer.Option(help="The best epoch on validation, or the last, as published.")] = Epoch.best,
     out: Annotated[Path | None, typer.Option(help="Write Markdown to this file instead.")] = None,
+    time: Annotated[
+        bool, typer.Option("--time", help="First measure an epoch of each model, for Tables 1 and 2: up to an hour.")
+    ] = False,
+    data_dir: DataDir = None,
 ) -> None:
-    """Show the paper's Tables 1, 2 and 3 with its numbers and ours side by side."""
+    """Show the paper's Tables 1, 2 and 3 with its numbers and ours side by side.
+
+    What --time measures is kept beside the ledger, in seconds.json.
+    """
     from cru.evaluation import render
     from cru.evaluation.ledger import read
     from cru.evaluation.tables import count_left_out, others, tables
     from cru.training.run import as_of_now
+    from cru.training.timing import read_seconds
 
-    entries = as_of_now(read(ledger))
-    chosen = [one for one in tables(entries, epoch=epoch.value) if number in (None, one.number)]
+    watch = ledger.with_name("seconds.json")
+    if time:
+        _measure(number, watch, data_dir)
+    entries, seconds = as_of_now(read(ledger)), read_seconds(watch)
+    chosen = [one for one in tables(entries, epoch=epoch.value, seconds=seconds) if number in (None, one.number)]
     left_out, more = count_left_out(entries), others(entries, epoch=epoch.value) if number is None else []
     console = make_console()
     if out is not None:
@@ -51,3 +63,19 @@ def table(
         console.print(f"There is no run in {ledger} yet: `cru reproduce` makes them.", soft_wrap=True)
     if left_out:
         console.print(f"{left_out} shortened or changed runs in {ledger} are not shown.", soft_wrap=True)
+
+
+def _measure(number: int | None, path: Path, data_dir: Path | None) -> None:
+    from cru.evaluation.tables import timed_presets
+    from cru.training.timing import add_seconds, measure_presets
+
+    console, presets = make_console(), timed_presets(number)
+    if not presets:
+        raise ValueError(f"`--time` must be for Table 1 or 2, got Table {number}: the paper has no times in it.")
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True)
+
+    with terminated_like_interrupted():
+        for preset, seconds in measure_presets(presets, data_dir=data_dir, say=say):
+            add_seconds(path, preset, seconds)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
     "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, to be run again; "
+    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, § with earlier "
+    "settings of the preset, both to be run again; "
     "† quoted by the paper from Rubanova et al. (2019): their average is over patients and attributes, so that a mark "
     "would mean nothing; → printed for interpolation, but scored one step ahead. † and → before a number of ours: our "
     "score taken in that way (Rubanova's over our 37 attributes, on one scale for all sets). "
@@ -158,4 +159,4 @@ def _kind(cell: Cell) -> str:
 
 def _number(ours: Ours, digits: int) -> str:
     spread = f" ± {ours.std:.{digits}f}" if ours.std is not None else ""
-    return f"{ours.mean:.{digits}f}{spread} ({ours.seeds}){'‡' if ours.outdated else ''}"
+    return f"{ours.mean:.{digits}f}{spread} ({ours.seeds}){ours.age}"

@@ -37,6 +37,12 @@ class Ours(NamedTuple):
     std: float | None  # None for a single run
     seeds: int
     outdated: bool = False  # on an earlier version of the data
+    older_settings: bool = False  # with those that the preset had before
+
+    @property
+    def age(self) -> str:
+        """The signs of what is older about the runs."""
+        return ("‡" if self.outdated else "") + ("§" if self.older_settings else "")
 
 
 class Cell(NamedTuple):
@@ -104,6 +110,12 @@ def in_paper(preset: str) -> bool:
     return preset.removesuffix(PUBLISHED) in paper_presets()
 
 
+def timed_presets(number: int | None = None) -> list[str]:
+    """The experiments of the tables in which the paper has times, 1 and 2, or of one of them."""
+    timed = [table["columns"] for table in paper()["table"] if table["timed"] and number in (None, table["number"])]
+    return [name for columns in timed for name in columns]
+
+
 def paper_seconds(preset: str, model: str) -> float | None:
     """What an epoch took in the paper."""
     seconds = paper()["seconds"].get(preset.split("-")[0], {}).get(model)
@@ -116,18 +128,29 @@ def tables(
     epoch: str = "best",
     seconds: Mapping[tuple[str, str], float] | None = None,
 ) -> list[Table]:
-    """Tables 1, 2 and 3 from the ledger. Only runs with exactly the paper's settings count; of several with one seed
-    the newest. A run on an earlier version of the data counts where a model has no other. ``epoch`` is "best" (chosen
-    on the validation set) or "last" (as published). ``seconds`` are those of an epoch, by
-    experiment and model, measured apart."""
-    runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
-    for entry in sorted(entries, key=lambda entry: not entry["outdated"]):
-        if not entry["changed"]:
-            found = runs.setdefault((entry["preset"], entry["model"]), {})
-            if not entry["outdated"] and any(one["outdated"] for one in found.values()):
-                found.clear()
-            found[entry["seed"]] = entry
+    """Make Tables 1, 2 and 3 from the ledger. Only full runs with the settings of the presets count.
+
+    Of several runs with one seed, the newest counts. Where a model has no such run, one with earlier settings of its
+    preset or on an earlier version of the data takes its place. ``epoch`` is "best" (chosen on the validation set) or
+    "last" (as published). ``seconds`` are those of an epoch, by experiment and model, measured apart.
+    """
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        if not entry["changed"] or entry["older_settings"]:
+            found.setdefault((entry["preset"], entry["model"]), []).append(entry)
+    runs = {key: _latest(alike) for key, alike in found.items()}
     return [_table(source, runs, epoch, seconds or {}) for source in paper()["table"]]
+
+
+def _latest(entries: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The runs of one model on one experiment that are shown, by seed: all with the same settings and data."""
+
+    def kind(entry: Mapping[str, Any]) -> tuple[bool, bool, list[str]]:
+        return entry["older_settings"], entry["outdated"], [_setting(entry, name) for name in entry["changed"]]
+
+    current = min(kind(entry)[:2] for entry in entries)
+    shown = [entry for entry in entries if kind(entry)[:2] == current]
+    return {entry["seed"]: entry for entry in shown if kind(entry) == kind(shown[-1])}
 
 
 class Other(NamedTuple):
@@ -163,7 +186,7 @@ def _is_other(entry: Mapping[str, Any]) -> bool:
 
 def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
     """Runs that stand neither in the paper's tables nor among the others."""
-    return sum(bool(entry["changed"]) and not _is_other(entry) for entry in entries)
+    return sum(bool(entry["changed"]) and not entry["older_settings"] and not _is_other(entry) for entry in entries)
 
 
 def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]], epoch: str) -> Other:
@@ -215,10 +238,10 @@ def _table(
                 same_way = _summary(taken, metric, source["scale"], epoch)
             alike = list(runs.get((preset + PUBLISHED, model), {}).values())
             published = _summary(alike, source["metric"], source["scale"], epoch)
-            times = (
-                _ratio(paper_seconds(preset, model), paper_seconds(preset, "cru")),
-                _ratio(seconds.get((preset, model)), seconds.get((preset, "cru"))),
-            )
+            times: tuple[float | None, float | None] = (None, None)
+            if source["timed"]:
+                of_paper, of_ours = paper_seconds(preset, "cru"), seconds.get((preset, "cru"))
+                times = _ratio(paper_seconds(preset, model), of_paper), _ratio(seconds.get((preset, model)), of_ours)
             cells[preset][model] = Cell(printed, ours.get(model), naive, beaten, same_way, published, times)
     return Table(source["number"], source["title"], source["digits"], dict(source["columns"]), cells)
 
@@ -260,4 +283,5 @@ def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, ep
         return None
     values = [_score(entry, metric, epoch) / scale for entry in entries]
     std = statistics.stdev(values) if len(values) > 1 else None
-    return Ours(statistics.fmean(values), std, len(values), entries[0]["outdated"])
+    first = entries[0]
+    return Ours(statistics.fmean(values), std, len(values), first["outdated"], first["older_settings"])

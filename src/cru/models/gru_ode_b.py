@@ -114,15 +114,17 @@ class GRUODEBModel(BaselineModel):
         x, mask, states = self.run(batch, on_targets=self.own and self.config.train_on_targets)
         x = x.detach()  # an encoder is not trained to be predictable
         second = summed(self.observation.surprise(x, states.updated), mask)
+        series = max(len(mask), 1)
         if self.own:
             targets = self.targets(batch).flatten(2)
             counted = batch.target_mask.expand_as(batch.targets).flatten(2)
             first = summed(self.observation.nll(targets, states.predicted), counted)
-            return (first + self.config.mixing * second).sum(1).mean()
+            return (first + self.config.mixing * second).sum() / series
         # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.
         weight = 1.0 if isinstance(self.encoder, nn.Flatten) else self.config.mixing
         first = summed(self.observation.nll(x, states.predicted), mask)
-        points = batch.target_mask.flatten(2).any(-1).sum() / len(mask)
-        return (weight * first + self.config.mixing * second).sum(1).mean() + points * self.nll(
+        points = batch.target_mask.flatten(2).any(-1).sum()
+        own = (weight * first + self.config.mixing * second).sum() + points * self.nll(
             self.predict(states, batch), batch
         )
+        return own / series

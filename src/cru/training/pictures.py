@@ -10,9 +10,22 @@ from cru.evaluation.figures.curves import Learning
 from cru.evaluation.figures.frames import telling
 from cru.evaluation.outputs import Output
 from cru.training.folder import RunFolder, Tested, on_test_series
+from cru.training.reproduce import Group
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_REGRESSION = Group(["pendulum-regression"], ["cru", "f-cru", "rkn-dt", "gru-dt"], 1)
+RUNS = {
+    "gain-noise": Group(["pendulum-regression"], ["cru", "f-cru"], 1),
+    "gain-sparseness": Group(["ushcn-sparseness"], ["cru"], 1),
+    "trajectory": Group(["pendulum-interpolation"], ["f-cru", "paired-smoother"], 1),  # the paper's model beside ours
+    "curves": _REGRESSION,
+    "calibration": _REGRESSION,
+    "gaps": Group(["pendulum-interpolation"], ["cru", "f-cru", "rkn-dt", "gru-dt", "paired-smoother"], 1),
+    "series": Group(["ushcn-extrapolation"], ["paired"], 1),
+}
+"""The full runs that each figure of docs/gallery.md is made from; "runtime" needs none."""
 
 
 class Material(NamedTuple):
@@ -62,7 +75,7 @@ def draw(name: str, material: Material) -> "Figure":
     """
     if name != "runtime" and not material.folders:
         raise ValueError(f"the figure {name!r} needs the folder of a run: cru figure {name} runs/PRESET/MODEL-SEED.")
-    if name in ("trajectory", "curves", "calibration", "gaps"):
+    if name in ("gain-noise", "trajectory", "curves", "calibration", "gaps"):
         kinds = {
             folder.experiment: folder.settings.preset or f"own data ({folder.path})" for folder in material.folders
         }
@@ -77,9 +90,13 @@ def _runtime(_: Material) -> "Figure":
 
 
 def _gain_noise(material: Material) -> "Figure":
-    tested, shown = material.one()
-    title = f"{tested.folder.title}: test sequence {shown.id}"
-    return figures.draw_gain_noise(shown, time_unit=tested.test.time_unit, title=title)
+    tested = material.tested()
+    outputs = {one.folder.model: material.chosen(one.outputs) for one in tested}
+    shown = {model: output for model, output in outputs.items() if output.gain is not None} or outputs
+    title = tested[0].folder.title if len(tested) == 1 else material.title
+    first = next(iter(shown.values()))
+    title = f"{title}: test sequence {first.id}"
+    return figures.draw_gain_noise(shown, time_unit=tested[0].test.time_unit, title=title)
 
 
 def _gain_sparseness(material: Material) -> "Figure":

@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ from cru.evaluation import ledger
 from cru.evaluation.tables import paper_presets, paper_seconds
 from cru.models.registry import MODELS, NAIVE, entry, is_own
 from cru.training.checkpoint import read_checkpoint
+from cru.training.experiment import data_version
+from cru.training.folder import RunFolder, find_folders
 from cru.training.presets import models_of, settings_for
 from cru.training.run import as_of_now, check_folder
 from cru.training.settings import RunSettings
@@ -51,7 +53,7 @@ class Group(NamedTuple):
         presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
         if more or not (seeds.strip() or "1").isdecimal():
             raise ValueError(f"`groups` must look like PRESETS:MODELS:SEEDS, got {text!r}.")
-        return Group(_names(presets), _names(models), int(seeds.strip() or 1))
+        return Group(names_in(presets), names_in(models), int(seeds.strip() or 1))
 
 
 def missing_in(
@@ -65,7 +67,8 @@ def missing_in(
     return list(cells.values())
 
 
-def _names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
+    """Split a list with commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -78,21 +81,48 @@ def missing(
     folder: Path = Path("runs"),
 ) -> list[Cell]:
     """Every cell of the paper's tables that the ledger does not have, the cheapest first."""
-    for model in models:
-        entry(model)  # an unknown name is an error
-    entries = [line for line in ledger.read(ledger_path) if {"hash", "changed", "seconds_per_epoch"} <= line.keys()]
+    entries = _timed_entries(ledger_path)
     # A run on series of one's own or on an earlier version of the data does not count.
     done = {line["hash"] for line in as_of_now(entries) if "splits" not in line["changed"] and not line["outdated"]}
-    cells = []
-    for preset in presets or paper_presets():
-        known = [name for name in models_of(preset) if name in (models or MODELS)]
-        for model in dict.fromkeys([*known, *filter(is_own, models)]):
-            for seed in range(1 if model in NAIVE else seeds):  # nothing random is left in a naive model
+    cells = _cells(Group(list(presets), list(models), seeds), folder, entries)
+    left = [cell for cell in cells if cell.settings.hash not in done]
+    return sorted(left, key=lambda cell: (cell.seconds, cell.settings.seed))
+
+
+def find_runs(
+    group: Group, places: Sequence[Path], *, ledger_path: Path = ledger.LEDGER
+) -> tuple[list[RunFolder], list[Cell]]:
+    """Find the finished runs of a group below ``places``, in its order, and the cells that are missing there.
+
+    The missing ones belong into the first place.
+    """
+    finished = {
+        folder.settings.hash: folder
+        for folder in find_folders([place for place in places if place.is_dir()])
+        if folder.record is not None and "splits" not in folder.record["changed"]
+        if folder.record.get("data_version", 1) == data_version(folder.settings)
+    }
+    cells = list(_cells(group, places[0], _timed_entries(ledger_path)))
+    found = [finished[cell.settings.hash] for cell in cells if cell.settings.hash in finished]
+    return found, [cell for cell in cells if cell.settings.hash not in finished]
+
+
+def _timed_entries(path: Path) -> list[dict[str, Any]]:
+    return [line for line in ledger.read(path) if {"hash", "changed", "seconds_per_epoch"} <= line.keys()]
+
+
+def _cells(group: Group, folder: Path, entries: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
+    """All cells of a group, in its order."""
+    for model in group.models:
+        entry(model)  # an unknown name is an error
+    for preset in group.presets or paper_presets():
+        known = models_of(preset)
+        chosen = [name for name in group.models or MODELS if name in known or is_own(name)]
+        for model in chosen:
+            for seed in range(1 if model in NAIVE else group.seeds):  # nothing random is left in a naive model
                 settings = settings_for(preset, model, seed=seed)
-                if settings.hash not in done:
-                    home = _home(folder, settings)
-                    cells.append(Cell(preset, settings, home, _expected(settings, home, entries)))
-    return sorted(cells, key=lambda cell: (cell.seconds, cell.settings.seed))
+                home = _home(folder, settings)
+                yield Cell(preset, settings, home, _expected(settings, home, entries))
 
 
 def _home(folder: Path, settings: RunSettings) -> Path:

@@ -86,16 +86,16 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         return None
     if not resume:
         raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
-    found = (
-        read_record(result)["settings"]
+    found: Record | RunHeader = (
+        check(Record, read_json(result), result)
         if result.exists()
-        else check(RunHeader, read_checkpoint(last)[1], last).settings
+        else check(RunHeader, read_checkpoint(last)[1], last)
     )
     try:
-        changed = differences(settings, RunSettings.from_dict(found))
+        changed = differences(settings, RunSettings.from_dict(found.settings))
     except ValueError as error:
         raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
-    if found.get("data_version", 1) != data_version(settings):
+    if found.data_version != data_version(settings):
         raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
@@ -233,17 +233,21 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
 def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
 
-    ``outdated`` runs had an earlier version of the data.
+    ``outdated`` runs had an earlier version of the data. Those with ``older_settings`` had all settings of their preset
+    when they were made. It has changed since then, in the model or in the training, but for the number of epochs.
     """
     found = []
     for entry in entries:
-        now: dict[str, Any] = {"changed": ["settings"], "shortened": False, "outdated": False}  # of another version
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        now |= {"outdated": False, "older_settings": False}
         with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
             if is_own(settings.model.name):  # whose class may not be here
                 now |= {name: entry[name] for name in ("changed", "shortened")}
             else:
                 now |= _against_preset(settings, own_series="splits" in entry["changed"])
+            same_data = all(name.startswith(("model.", "training.")) for name in now["changed"])
+            now["older_settings"] = bool(now["changed"]) and not (entry["changed"] or now["shortened"]) and same_data
             now["outdated"] = entry.get("data_version", 1) != data_version(settings)
         found.append(dict(entry) | now)
     return found

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from cru.schema import AnyNumber, Count, OpenSchema, Schema
+from cru.schema import AnyNumber, Count, OpenSchema, Schema, Size
 
 _Score = dict[str, AnyNumber]
 _Seconds = Annotated[float, Field(ge=0)]
@@ -55,6 +55,7 @@ class RunHeader(Schema):
     """The header of a checkpoint of a run; `RunSettings` and `Spec` check the first two further."""
 
     settings: dict[str, Any]
+    data_version: Size = 1  # 1 where a run is from before it was recorded
     spec: dict[str, Any]
     progress: Progress
 
@@ -86,6 +87,7 @@ class Record(OpenSchema):
     model: str
     seed: Count
     hash: str
+    data_version: Size = 1
     scores: dict[str, Tested]
     epochs: Count
     seconds_per_epoch: _Seconds

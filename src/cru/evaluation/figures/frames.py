@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from cru.evaluation.figures.palette import BLUE, GREY, INK, RED, look
-from cru.evaluation.figures.style import grey, make_figure, plain, time_label
+from cru.evaluation.figures.palette import GREY, INK, RED, look
+from cru.evaluation.figures.style import grey, line, make_figure, plain, time_label
 from cru.evaluation.outputs import Output
 
 if TYPE_CHECKING:
@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_gain_noise(output: Output, *, time_unit: str = "frame", count: int = 16, title: str = "") -> "Figure":
-    """Noisy frames above, the norm of the Kalman gain beneath, along the same time axis: noise is trusted less."""
-    if output.gain is None or output.noise is None or not output.noise.any() or not output.is_image:
+def draw_gain_noise(
+    outputs: Mapping[str, Output], *, time_unit: str = "frame", count: int = 16, title: str = ""
+) -> "Figure":
+    """Noisy frames above, beneath them the norm of each model's Kalman gain, along the same time axis: noise is trusted
+    less."""
+    output = next(iter(outputs.values()))
+    noise, gains = output.noise, {model: one.gain for model, one in outputs.items() if one.gain is not None}
+    if noise is None or not noise.any() or not output.is_image or len(gains) < len(outputs):
         raise ValueError(
             "the figure 'gain-noise' needs noisy images and a Kalman gain: pendulum-regression with cru, say."
         )
+    for model, one in outputs.items():
+        if not np.array_equal(one.values, output.values, equal_nan=True):
+            raise ValueError(
+                f"the figure 'gain-noise' is of one test sequence, {model} has another: name runs on the same data."
+            )
     figure = make_figure(8.0, 3.6)
     above, axis, below = figure.subplots(3, 1, sharex=True, height_ratios=[0.52, 2.2, 0.8])
     seen = output.observed  # a frame that was withheld has no picture and no gain
@@ -32,9 +42,12 @@ def draw_gain_noise(output: Output, *, time_unit: str = "frame", count: int = 16
         grey(above, frames[k], (at - 0.46 * width, at + 0.46 * width, 0.0, 1.0))
     above.set(ylim=(0, 1))
     above.axis("off")
-    axis.plot(times, output.gain[seen], "-o", color=BLUE, linewidth=1.4, markersize=3)
+    for model, gain in gains.items():
+        axis.plot(times, gain[seen], marker="o", markersize=3, label=look(model).name, **line(model))
     axis.set(ylim=(0, None))
-    below.fill_between(times, 100 * output.noise[seen], color=RED, alpha=0.5, step="mid", linewidth=0)
+    if len(gains) > 1:
+        axis.legend(fontsize=8, frameon=False)
+    below.fill_between(times, 100 * noise[seen], color=RED, alpha=0.5, step="mid", linewidth=0)
     below.set(ylim=(0, 100), xlim=(span[0] - 0.5 * width, span[1] + 0.5 * width), yticks=[0, 100])
     plain(axis, y="norm of the\nKalman gain [–]")
     plain(below, x=time_label(time_unit), y="noise [%]")
@@ -59,8 +72,8 @@ def draw_trajectory(
     rows |= {look(model).name: output.mean[:, 0] for model, output in predictions.items()}
     figure = make_figure(8.0, 0.5 + 0.52 * len(rows))
     axes = figure.subplots(len(rows), count, squeeze=False)
-    for line, (name, frames) in zip(axes, rows.items(), strict=True):
-        for axis, k in zip(line, step, strict=False):
+    for row, (name, frames) in zip(axes, rows.items(), strict=True):
+        for axis, k in zip(row, step, strict=False):
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_visible(False)
             if name == "seen" and not first.observed[k]:
@@ -68,7 +81,7 @@ def draw_trajectory(
             else:
                 grey(axis, frames[k])
                 axis.set_aspect("equal")
-        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     for axis, k in zip(axes[-1], step, strict=False):
         axis.set_xlabel(f"{first.times[k]:g}", fontsize=7, color=GREY)
     figure.supxlabel(time_label(time_unit), fontsize=9)

@@ -14,9 +14,9 @@ function scoreTable(context, source) {
     if (!cell) return [el("td", {}), el("td", {})];
     const paper = cell.paper ? `${fixed(cell.paper[0], source.digits)} ± ${fixed(cell.paper[1], source.digits)}` : "";
     if (!cell.ours) return [el("td", { class: "soft" }, paper), el("td", { class: "soft" }, "–")];
-    const { mean, std, seeds } = cell.ours;
+    const { mean, std, seeds, age } = cell.ours;
     const mark = cell.mark ? el("span", { class: `mark-${cell.mark}`, title: MARK_WORDS[cell.mark] }, ` ${MARKS[cell.mark]}`) : null;
-    const text = `${fixed(mean, source.digits)}${std === null ? "" : ` ± ${fixed(std, source.digits)}`} (${seeds})${cell.beaten ? "*" : ""}`;
+    const text = `${fixed(mean, source.digits)}${std === null ? "" : ` ± ${fixed(std, source.digits)}`} (${seeds})${age}${cell.beaten ? "*" : ""}`;
     return [el("td", { class: "soft" }, paper), el("td", { class: mean === best[preset] ? "best" : null, "data-mean": mean }, text, mark)];
   };
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table ${source.number}` }, el("table", { class: "scores" },
@@ -28,7 +28,7 @@ function scoreTable(context, source) {
 }
 
 function scoreTables(context, tables) {
-  const legend = "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse, * loses to a naive model on the same data, (n) seeds. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.";
+  const legend = "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse, * loses to a naive model on the same data, (n) seeds, ‡ on an earlier version of the data, § with earlier settings of the preset. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.";
   return el("section", { id: "scores" }, el("header", {}, el("h2", {}, "Scores beside the paper's"), el("p", { class: "soft small" }, legend)),
     el("div", { class: "tables" }, tables.map((table) => scoreTable(context, table))));
 }
