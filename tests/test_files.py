@@ -106,7 +106,7 @@ def test_a_process_that_dies_while_it_adds_to_the_ledger(tmp_path):
         ledger.append(path, {"run": "a"})
 
     def check(done):
-        runs = [entry["run"] for entry in ledger.read(path)]
+        runs = [entry["run"] for entry in ledger.read_lines(path)]
         assert runs in ([["a", "b"]] if done else [["a"], ["a", "b"]])
         assert path.read_bytes().endswith(b"}\n")
 

@@ -12,9 +12,15 @@ from cru.training.reproduce import Group, missing, missing_in, reproduce
 
 def done(preset, model, seed, seconds=3.0):
     settings = settings_for(preset, model, seed=seed)
+    tested = {"epoch": 1, "test": {"scored": "all", "all": {"mse": 0.1}, "hidden": {}}}
     return {"run": f"{preset}{model}{seed}", "preset": preset, "model": model, "seed": seed, "hash": settings.hash} | {
+        "scores": {"best": tested, "last": tested},
+        "epochs": 1,
         "seconds_per_epoch": seconds,
+        "parameters": 1,
+        "series": {"test": 1},
         "changed": [],
+        "shortened": False,
         "data_version": data_version(settings),
         "settings": settings.as_dict(),
     }
@@ -141,11 +147,11 @@ def test_a_run_on_earlier_data_does_not_count_as_done(tmp_path):
 def test_the_folder_of_a_run_on_earlier_data_is_left_alone(tmp_path):
     home = tmp_path / "ushcn-interpolation" / "gru-0"
     home.mkdir(parents=True)
-    settings = settings_for("ushcn-interpolation", "gru")
-    (home / "result.json").write_text(json.dumps({"settings": settings.as_dict()}))
+    record = done("ushcn-interpolation", "gru", 0)
+    (home / "result.json").write_text(json.dumps(record | {"data_version": 1}))
     (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
     assert cell.folder != home
-    (home / "result.json").write_text(json.dumps({"settings": settings.as_dict(), "data_version": 2}))
+    (home / "result.json").write_text(json.dumps(record))
     (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
     assert cell.folder == home
 

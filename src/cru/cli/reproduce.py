@@ -29,12 +29,13 @@ def reproduce(
 ) -> None:
     """Run what the ledger does not have yet of the paper's tables, cheapest first; call it again to go on."""
     from cru.evaluation.ledger import read
-    from cru.training.reproduce import Group, missing_in
+    from cru.training.reproduce import Group, missing_in, split_names
     from cru.training.reproduce import reproduce as run_all
 
     find_own_code(models)
     console = make_console()
-    wanted = [Group.parse(text) for text in groups or [f"{presets}:{models}:{seeds}"]]
+    wanted = [Group.parse(text) for text in groups or []]
+    wanted = wanted or [Group(split_names(presets), split_names(models), seeds)]  # a model may be "module:Class"
     cells = missing_in(wanted, ledger_path=ledger, folder=out)
     total = sum(cell.seconds for cell in cells) / 3600
     source = "" if read(ledger) else ", by the paper's own seconds, which is far too long"

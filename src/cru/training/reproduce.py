@@ -51,7 +51,7 @@ class Group(NamedTuple):
         presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
         if more or not (seeds.strip() or "1").isdecimal():
             raise ValueError(f"`groups` must look like PRESETS:MODELS:SEEDS, got {text!r}.")
-        return Group(_names(presets), _names(models), int(seeds.strip() or 1))
+        return Group(split_names(presets), split_names(models), int(seeds.strip() or 1))
 
 
 def missing_in(
@@ -65,7 +65,8 @@ def missing_in(
     return list(cells.values())
 
 
-def _names(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
+    """Split names at commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -80,7 +81,7 @@ def missing(
     """Every cell of the paper's tables that the ledger does not have, the cheapest first."""
     for model in models:
         entry(model)  # an unknown name is an error
-    entries = [line for line in ledger.read(ledger_path) if {"hash", "changed", "seconds_per_epoch"} <= line.keys()]
+    entries = ledger.read(ledger_path)
     # A run on series of one's own or on an earlier version of the data does not count.
     done = {line["hash"] for line in as_of_now(entries) if "splits" not in line["changed"] and not line["outdated"]}
     cells = []
