@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cru.data import SeriesSet
+from cru.errors import shorten
 from cru.evaluation.ledger import read_lines
 from cru.evaluation.outputs import Output, outputs
-from cru.schema import check, read_json, shorten
+from cru.schema import check, read_json
 from cru.training.experiment import load_splits
 from cru.training.run import load_model, read_record
 from cru.training.schemas import Epoch

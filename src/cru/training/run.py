@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cru.data import Batch, SeriesSet, Splits
-from cru.errors import RunError
+from cru.errors import RunError, shorten
 from cru.evaluation import evaluate, ledger
 from cru.evaluation.metrics import rubanova_mse
 from cru.evaluation.records import Record
@@ -21,7 +21,7 @@ from cru.locks import only_process
 from cru.models import Model
 from cru.models.loading import load_spec, restore_model
 from cru.models.registry import is_own
-from cru.schema import check, read_json, shorten
+from cru.schema import check, read_json
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.experiment import data_version, load_splits, make_model
@@ -91,7 +91,7 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
     try:
         changed = differences(settings, RunSettings.from_dict(found["settings"]))
     except ValueError as error:
-        raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
+        raise ValueError(shorten(f"{out} holds a run with settings of another version: {error}")) from None
     if found.get("data_version", 1) != data_version(settings):
         raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
