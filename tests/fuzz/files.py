@@ -4,6 +4,7 @@ A mutated file may be used or refused with one sentence. It must not run code, h
 give a traceback. Each case is made from a seed and its number alone, so ``check_case`` repeats it.
 """
 
+import gzip
 import io
 import json
 import multiprocessing
@@ -76,7 +77,10 @@ class Failure(NamedTuple):
 
 
 def run(minutes: float, seed: int) -> int:
-    """Try random cases for so long, in a process of their own. Print the failures and return their number."""
+    """Try random cases for so long, in a process of their own. Print the failures and return their number.
+
+    The process is spawned: a program that calls this needs ``if __name__ == "__main__"``.
+    """
     context = multiprocessing.get_context("spawn")
     number, heard, failures = context.Value("q", 0), context.Value("d", 0.0), context.Queue()
     deadline, found, first = time.time() + 60 * minutes, 0, 0
@@ -102,8 +106,9 @@ def run(minutes: float, seed: int) -> int:
 def _work(seed: int, first: int, deadline: float, number: Any, heard: Any, failures: Any) -> None:
     """Try case after case, and say before each which one it is."""
     with made_targets() as targets:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, resource.RLIM_INFINITY))
+        if (size := Path("/proc/self/statm")).exists():  # Linux
+            used = int(size.read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, resource.RLIM_INFINITY))
         case = first
         while time.time() < deadline:
             number.value, heard.value = case, time.time()
@@ -376,8 +381,6 @@ def _tables(root: Path) -> Iterator[Target]:
         yield table(f"{name}.parquet", parquet(source), change_frame(source), dates=dates)
     packed = io.BytesIO()
     frame.write_csv(packed)
-    import gzip
-
     whole = gzip.compress(packed.getvalue())
     yield table("packed.csv.gz", whole, lambda rng: gzip.compress(mutate(packed.getvalue(), rng)))
 
