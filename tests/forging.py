@@ -54,31 +54,52 @@ def paths_of(tree: Any, most: int = 3) -> Iterator[tuple[Any, ...]]:
             yield from ((key, *rest) for rest in paths_of(tree[key], 1))
 
 
+WORDS = ("removed", "negated", "longer", "shorter", "extra", "scaled")
+
+
 def changes_of(tree: Any) -> Iterator[tuple[str, Any]]:
     """Name and result of each change of one field: removed, negated, of another type, longer, shorter, repeated."""
     for path in paths_of(tree):
-        for number, value in enumerate([*PLAIN, "removed", "negated", "longer", "shorter", "extra", "scaled"]):
-            changed = copy.deepcopy(tree)
-            holder = changed
-            for key in path[:-1]:
-                holder = holder[key]
-            key, old = path[-1], holder[path[-1]]
-            if number < len(PLAIN):
-                holder[key] = value
-            elif value == "removed":
-                del holder[key]
-            elif value in ("negated", "scaled") and type(old) in (int, float):
-                holder[key] = -old if value == "negated" else old * 3
-            elif value == "longer" and isinstance(old, list) and old:
-                holder[key] = [*old, old[-1]]
-            elif value == "shorter" and isinstance(old, list) and old:
-                holder[key] = old[:-1]
-            elif value == "extra" and isinstance(old, dict):
-                holder[key] = old | {"extra": 1}
-            else:
-                continue
-            name = f"{'.'.join(map(str, path))} {value!r:.20}"
-            yield name, changed
+        for value in PLAIN:
+            yield f"{'.'.join(map(str, path))} {value!r:.20}", with_value(tree, path, value)
+        for word in WORDS:
+            if (changed := with_change(tree, path, word)) is not None:
+                yield f"{'.'.join(map(str, path))} {word}", changed
+
+
+def with_value(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy with another value in one field."""
+    changed, holder = _copied(tree, path)
+    holder[path[-1]] = value
+    return changed
+
+
+def with_change(tree: Any, path: tuple[Any, ...], word: str) -> Any:
+    """A copy with one field changed in one of the ways of `WORDS`; None where it cannot be."""
+    changed, holder = _copied(tree, path)
+    key, old = path[-1], holder[path[-1]]
+    if word == "removed":
+        del holder[key]
+    elif word in ("negated", "scaled") and type(old) in (int, float):
+        holder[key] = -old if word == "negated" else old * 3
+    elif word == "longer" and isinstance(old, list) and old:
+        holder[key] = [*old, old[-1]]
+    elif word == "shorter" and isinstance(old, list) and old:
+        holder[key] = old[:-1]
+    elif word == "extra" and isinstance(old, dict):
+        holder[key] = old | {"extra": 1}
+    else:
+        return None
+    return changed
+
+
+def _copied(tree: Any, path: tuple[Any, ...]) -> tuple[Any, Any]:
+    """A copy, and in it the table or list that holds the last key of the path."""
+    changed = copy.deepcopy(tree)
+    holder = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    return changed, holder
 
 
 def array_changes(array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cru
+from cru.logs import make_logger
 
 SOURCE = Path(cru.__file__).parent
 ORDER = ["functional", "native", "layers", "models", "data", "evaluation", "training", "forecaster", "cli"]
@@ -66,3 +67,12 @@ def test_library_code_cannot_unpickle() -> None:
                 assert owner not in ("np", "numpy") or options.get("allow_pickle") == "False", path
             if isinstance(node, ast.Attribute) and node.attr in ("read_pickle", "load_object_from_pickle"):
                 raise AssertionError(path)
+
+
+def test_every_message_is_made_printable(caplog) -> None:
+    """Messages may hold names of files: a terminal obeys the escape codes in them."""
+    for path in SOURCE.rglob("*.py"):
+        assert path.name == "logs.py" or "getLogger" not in path.read_text(), f"{path} must use `make_logger`"
+    log = make_logger("cru.test")
+    log.warning("%s is damaged:\n%s", Path("a\x1b[2J\x9b31m\u202eb"), "100 %")
+    assert caplog.messages == ["a\\x1b[2J\\x9b31m\\u202eb is damaged:\n100 %"]

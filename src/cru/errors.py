@@ -42,5 +42,15 @@ def printable(text: str, *, keep: str = "") -> str:
     return _CONTROL.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
 
 
+def shorten(text: object, most: int = 400) -> str:
+    """Make one line of at most so many characters: a forged value may be long.
+
+    >>> shorten("one\\ntwo", 5)
+    'one t…'
+    """
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else line[:most] + "…"
+
+
 class NotFittedError(ValueError, AttributeError):
     """Something was asked of an estimator that has learned nothing yet. scikit-learn's has the same bases."""

@@ -86,16 +86,6 @@ def check_array(name: str, found: Any, shape: tuple[int, ...], *, most: float = 
     return array
 
 
-def shorten(text: object, most: int = 400) -> str:
-    """Make one line of at most so many characters: a forged value may be long.
-
-    >>> shorten("one\\ntwo", 5)
-    'one t…'
-    """
-    line = " ".join(str(text).split())
-    return line if len(line) <= most else line[:most] + "…"
-
-
 def _sentence(error: ValidationError, where: Path | str) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in first["loc"])

@@ -43,7 +43,8 @@ def test_it_trains_and_is_loaded_and_stands_in_the_table(beside, monkeypatch):
     full["settings"]["model"]["options"] = {}
     full["settings"]["training"]["epochs"] = 100
     (beside / "results" / "ledger.jsonl").write_text(json.dumps(full) + "\n")
-    assert "mine:Mine" in cru("reproduce", "--models", "mine:Mine", "--seeds", "1", "--dry-run").stdout
+    planned = cru("reproduce", "--models", "mine:Mine", "--seeds", "1", "--dry-run")
+    assert "mine:Mine" in planned.stdout, planned.output
     (beside / "mine.py").write_text("in the middle of a sent")  # what is there can be looked at all the same
     monkeypatch.delitem(sys.modules, "mine")
     assert "mine:Mine" in cru("table").stdout

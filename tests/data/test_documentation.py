@@ -31,7 +31,7 @@ def test_what_differs_from_the_protocol_is_documented():
         "1 181 stations remain",
         "1 194 stations (238 in the test set)",
         "only 1 189",
-        "makes two for each reading",
+        "makes one transition for each reading",
     ):
         assert words in text
     assert "published=True)` does as the published runs did" in text and "table of trivial predictors" in text

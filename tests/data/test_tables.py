@@ -1,4 +1,5 @@
 import datetime as dt
+import gzip
 
 import numpy as np
 import pandas as pd
@@ -385,3 +386,24 @@ def test_nanoseconds_over_centuries():
     stamps = pd.to_datetime(["1900-01-01", "1901-01-01", "2262-04-01"]).astype("datetime64[ns]")
     series = from_table(pd.DataFrame({"t": stamps, "x": [1.0, 2.0, 3.0]}), id=None, time="t", unit="D")
     assert series.times.tolist() == [0, 365, (dt.date(2262, 4, 1) - dt.date(1900, 1, 1)).days]
+
+
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.parquet"])
+def test_a_damaged_file_is_refused_in_one_sentence_wherever_the_damage_is(tmp_path, name):
+    """Some damage makes polars panic, which is no `Exception`."""
+    path = tmp_path / name
+    frame = pl.DataFrame({"t": [0.0, 1.0, 2.0, 2.5], "x": [1.0, None, 3.0, 4.0]})
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(frame.write_csv().encode(), mtime=0))
+    else:
+        frame.write_parquet(path, statistics=False)
+    whole, refused = path.read_bytes(), 0
+    damages = [whole[:k] + bytes([255 - whole[k]]) + whole[k + 1 :] for k in range(len(whole))]
+    for damaged in (*damages, *(whole[:k] for k in range(0, len(whole), 7))):
+        path.write_bytes(damaged)
+        try:
+            from_table(path, id=None, time="t")
+        except ValueError as error:
+            refused += 1
+            assert "\n" not in str(error) and len(str(error)) < 500
+    assert refused > len(whole) / 4

@@ -14,6 +14,7 @@ from cru.training.checkpoint import (
 )
 
 TENSORS = {"model.a": torch.arange(6.0).reshape(2, 3), "model.b": torch.tensor(3), "model.c": torch.zeros(0)}
+TENSORS["model.d"] = torch.tensor(2.0).expand(1)  # one entry, with a stride of 0
 
 
 @pytest.fixture

@@ -36,4 +36,5 @@ class Boundary(TyperGroup):
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:  # the operating system's own
         return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
-    return re.sub(f"`({_OPTIONS})`", r"--\1", " ".join(str(error).split()))
+    # "`seed` in x.json must be ..." is about a file, not about an option.
+    return re.sub(f"`({_OPTIONS})`(?! in )", r"--\1", " ".join(str(error).split()))

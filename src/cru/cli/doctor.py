@@ -21,7 +21,7 @@ def doctor() -> None:
 def _findings() -> Iterator[tuple[str, str]]:
     import torch
 
-    from cru.evaluation.ledger import LEDGER, read, versions
+    from cru.evaluation.ledger import LEDGER, read_lines, versions
 
     yield from versions().items()
     threads = torch.get_num_threads()
@@ -30,7 +30,10 @@ def _findings() -> Iterator[tuple[str, str]]:
     yield "torch.compile", _inductor()
     yield "compiled filter", _native()
     yield from _data()
-    yield "ledger", f"{LEDGER}, {len(read(LEDGER))} runs" if LEDGER.exists() else f"no {LEDGER} in this folder yet"
+    yield (
+        "ledger",
+        f"{LEDGER}, {len(read_lines(LEDGER))} runs" if LEDGER.exists() else f"no {LEDGER} in this folder yet",
+    )
     yield "TensorBoard", _tensorboard()
 
 

@@ -33,12 +33,13 @@ def reproduce(
     to go on."""
     from cru.evaluation.ledger import read
     from cru.training.pictures import RUNS
-    from cru.training.reproduce import Group, missing_in, names_in
+    from cru.training.reproduce import Group, missing_in, split_names
     from cru.training.reproduce import reproduce as run_all
 
     find_own_code(models)
     console = make_console()
-    wanted = [Group.parse(text) for text in groups or []] or [Group(names_in(presets), names_in(models), seeds)]
+    wanted = [Group.parse(text) for text in groups or []]
+    wanted = wanted or [Group(split_names(presets), split_names(models), seeds)]  # a model may be "module:Class"
     if not (groups or presets or models):
         wanted += RUNS.values()
     cells = missing_in(wanted, ledger_path=ledger, folder=out)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +13,12 @@ import platformdirs
 from cru.arrays import read_arrays
 from cru.data.series import SeriesSet, make_series
 from cru.files import open_regular, replacing
+from cru.logs import make_logger
 
 _FORMAT = 1
 _ROW_ARRAYS = ("times", "values", "mask", "offsets")
 _LABELS = ("names", "units", "time_unit", "origin")
-_log = logging.getLogger(__name__)
+_log = make_logger(__name__)
 
 
 def cache_dir(chosen: Path | str | None = None) -> Path:

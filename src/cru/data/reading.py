@@ -2,6 +2,7 @@
 
 import datetime
 import gzip
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
+from cru.errors import shorten
 from cru.threads import check_fork
 
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
@@ -17,6 +19,16 @@ _SEPARATORS = (",", ";", "\t")
 _DECIMAL_POINT = r"^\s*[-+]?\d*\.\d*\s*$"
 _THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
 _DECIMAL_COMMA = r"^\s*([-+]?\d+),(\d+)\s*$"
+
+# What polars and gzip raise for a damaged file: polars panics on some Parquet files, which is no `Exception`.
+_UNREADABLE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+    EOFError,
+    UnicodeDecodeError,
+    zlib.error,
+)
 
 
 def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], everything: bool) -> pl.DataFrame:
@@ -122,8 +134,8 @@ def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], eve
             names = pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String), **dialect)
             table = table.hstack(names)
         return table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        said = str(error).splitlines()[0]
+    except _UNREADABLE as error:
+        said = shorten(next(iter(str(error).splitlines()), type(error).__name__), 200)
         said = "it is not written in UTF-8" if "utf-8" in said.lower() else said
         raise ValueError(f"{path} must be a readable table: {said}") from None
 

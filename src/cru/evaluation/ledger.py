@@ -4,13 +4,16 @@ import json
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from cru.files import write_atomically
+from cru.evaluation.records import Record
+from cru.files import MOST_TEXT, read_bounded, write_atomically
+from cru.schema import check, parse_json
 
 LEDGER = Path("results") / "ledger.jsonl"
 _LIBRARIES = ("cru", "torch", "numpy", "accelerate", "safetensors", "torchdiffeq")
@@ -20,7 +23,7 @@ def append(path: Path, record: Mapping[str, Any]) -> bool:
     """Add a line, whoever else is writing; False if the run (``record["run"]``) is there already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        if any(entry.get("run") == record["run"] for entry in read(path)):
+        if any(entry.get("run") == record["run"] for entry in read_lines(path)):
             return False
         line = json.dumps(record, ensure_ascii=False)
         before = path.read_bytes() if path.exists() else b""
@@ -30,19 +33,28 @@ def append(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All entries, oldest first. A line that was cut off while it was written is left out."""
+    """Read all finished runs, oldest first.
+
+    Raises:
+        ValueError: one sentence about the first line that is not a run.
+    """
+    entries = read_lines(path)
+    for entry in entries:
+        check(Record, entry, f"{path}, run {entry.get('run')!r:.60},")
+    return entries
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a JSON object from each line, oldest first. A line that was cut off while it was written is left out."""
     if not path.is_file():
         return []
-    entries, text = [], path.read_text(encoding="utf-8")
+    text = read_bounded(path, MOST_TEXT).decode(errors="replace")
     if text.strip() and not text.lstrip().startswith("{"):
         raise ValueError(f"{path} is not a ledger: its first line is not a run.")
+    entries = []
     for line in text.split("\n"):  # a text in JSON may hold other ends of lines, U+2028 say
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(entry, dict):
-            entries.append(entry)
+        with suppress(ValueError):
+            entries.append(parse_json(line, path))
     return entries
 
 

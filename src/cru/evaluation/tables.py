@@ -1,11 +1,12 @@
 """The paper's tables with our numbers beside the printed ones."""
 
-import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from cru.models.registry import MODELS, NAIVE, is_own
 
@@ -193,8 +194,8 @@ def _other(title: str, model: str, entries: Sequence[Mapping[str, Any]], epoch: 
     tests = [entry["scores"][epoch]["test"] for entry in entries]
 
     def mean(part: str, metric: str) -> float | None:
-        values = [test[part][metric] for test in tests if metric in test.get(part, {})]
-        return statistics.fmean(values) if values else None
+        values = [float(test[part][metric]) for test in tests if metric in test.get(part, {})]
+        return _mean(values) if values else None
 
     scored = tests[0]["scored"]
     mse, nll = mean(scored, "mse"), mean(scored, "nll")
@@ -259,21 +260,14 @@ def _in_order(models: Iterable[str]) -> list[str]:
 def _loses(own: Mapping[int, Any], rule: Mapping[int, Any], metric: str, epoch: str) -> bool:
     """Whether a naive model is better on the same data."""
 
-    def score(runs: Mapping[int, Any]) -> float:
-        return statistics.fmean(_score(entry, metric, epoch) for entry in runs.values())
-
+    ours, theirs = (_summary(list(runs.values()), metric, 1.0, epoch) for runs in (own, rule))
     same = {entry["outdated"] for entry in [*own.values(), *rule.values()]}
-    return bool(own) and len(same) == 1 and score(rule) < score(own)
+    return ours is not None and theirs is not None and len(same) == 1 and theirs.mean < ours.mean
 
 
-def _score(entry: Mapping[str, Any], metric: str, epoch: str) -> float:
-    return float(_scores(entry, epoch)[metric])
-
-
-def _scores(entry: Mapping[str, Any], epoch: str) -> Mapping[str, float]:
+def _scores(entry: Mapping[str, Any], epoch: str) -> dict[str, float]:
     test = entry["scores"][epoch]["test"]
-    scores: Mapping[str, float] = test[test["scored"]]
-    return scores
+    return {name: float(score) for name, score in test[test["scored"]].items()}
 
 
 def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, epoch: str) -> Ours | None:
@@ -281,7 +275,19 @@ def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, ep
     entries = [entry for entry in entries if metric in _scores(entry, epoch)]
     if not entries:
         return None
-    values = [_score(entry, metric, epoch) / scale for entry in entries]
-    std = statistics.stdev(values) if len(values) > 1 else None
+    values = [_scores(entry, epoch)[metric] / scale for entry in entries]
     first = entries[0]
-    return Ours(statistics.fmean(values), std, len(values), first["outdated"], first["older_settings"])
+    std = _spread(values) if len(values) > 1 else None
+    return Ours(_mean(values), std, len(values), first["outdated"], first["older_settings"])
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean of scores, NaN where a run diverged."""
+    with np.errstate(all="ignore"):
+        return float(np.mean(values))
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation over seeds, NaN where a run diverged."""
+    with np.errstate(all="ignore"):
+        return float(np.std(values, ddof=1))

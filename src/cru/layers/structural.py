@@ -55,7 +55,7 @@ class StructuralLayer(nn.Module):
     Example:
         >>> layer = StructuralLayer(2, time_constants=[1.0, 10.0], periods=[24.0])
         >>> layer.names
-        ('level', 'ou 1', 'ou 10', 'period 24')
+        ('level', 'ou 1', 'ou 10', 'period 24', 'seasonal mean')
         >>> times = torch.arange(5.0, dtype=torch.float64)
         >>> filtered = layer.filter(torch.randn(3, 5, 2), times)
         >>> mean, var = layer.forecast(filtered.state, times[-1:] + 1)

@@ -9,9 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cru.errors import shorten
 from cru.models.base import Model, Spec
 from cru.models.registry import check_loadable, create, is_own
-from cru.schema import Schema, Size, check, check_options, shorten
+from cru.schema import Schema, Size, check, check_options
 
 _Shape = Annotated[list[Size], Field(min_length=1, max_length=3)]
 _Time = Annotated[float, Field(ge=-1e30, le=1e30)]

@@ -6,7 +6,6 @@ The library works without a compiler: `library` then returns None and the filter
 import atexit
 import ctypes
 import hashlib
-import logging
 import os
 import platform
 import shlex
@@ -24,6 +23,7 @@ from platformdirs import user_cache_path
 from cru.functional.belief import bounds
 from cru.functional.expm import MAX_DOUBLINGS
 from cru.functional.update import MIN_VARIANCE
+from cru.logs import make_logger
 
 _HEADERS = ("expm.h", "eigen.h", "matrix.h", "pair.h", "smooth.h")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
@@ -31,7 +31,7 @@ _REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
 MAX_OBS = 128
 """Beyond this latent observation size, PyTorch's own matrix products are the faster ones."""
 
-log = logging.getLogger(__name__)
+log = make_logger(__name__)
 
 
 def switched_off() -> bool:

@@ -100,7 +100,8 @@ def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
 def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
     digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
+        tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        flat = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)  # an empty tensor may have any strides
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cru.data import SeriesSet
-from cru.evaluation.ledger import read
+from cru.errors import shorten
+from cru.evaluation.ledger import read_lines
 from cru.evaluation.outputs import Output, outputs
-from cru.schema import check, read_json, shorten
+from cru.schema import check, read_json
 from cru.training.experiment import load_splits
 from cru.training.run import load_model, read_record
 from cru.training.schemas import Epoch
@@ -81,7 +82,7 @@ def read_folder(path: Path) -> RunFolder:
     try:
         tables = read_json(settings)
         record = read_record(result) if result.is_file() else None
-        log = read(path / "log.jsonl")
+        log = read_lines(path / "log.jsonl")
         for line in log:
             check(Epoch, line, path / "log.jsonl")
     except (ValueError, OSError) as error:

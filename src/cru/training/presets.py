@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ _SECTIONS = ("data", "model", "training")
 
 def presets() -> dict[str, str]:
     """Names of the experiments, and what each is."""
-    return {name: str(read_preset(name)["about"]) for name in _names()}
+    return {name: str(read_preset(name)["about"]) for name in preset_names()}
 
 
 def models_of(preset: str) -> list[str]:
@@ -54,13 +55,21 @@ def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[st
 def read_preset(preset: str) -> dict[str, Any]:
     """The tables of a preset, by its name or the path of a TOML file."""
     if preset.endswith(".toml"):
-        name, text = Path(preset).stem, Path(preset).read_text(encoding="utf-8")
-    elif preset in published_presets():
-        return _published(read_preset(preset.removesuffix(PUBLISHED)))
-    elif preset in _names():
-        name, text = preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
-    else:
-        raise ValueError(f"there is no preset {preset!r}; {did_you_mean(preset, _names())}")
+        return _parse(preset, Path(preset).stem, Path(preset).read_text(encoding="utf-8"))
+    if preset not in preset_names():
+        raise ValueError(f"there is no preset {preset!r}; {did_you_mean(preset, preset_names())}")
+    return _own_preset(preset)
+
+
+@cache
+def _own_preset(preset: str) -> dict[str, Any]:
+    """A preset of this library. The tables are shared: do not change them."""
+    if preset in published_presets():
+        return _published(_own_preset(preset.removesuffix(PUBLISHED)))
+    return _parse(preset, preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8"))
+
+
+def _parse(preset: str, name: str, text: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -156,6 +165,8 @@ def _check_options(model: str, options: Mapping[str, Any]) -> None:
             raise ValueError(f"there is no setting `model.{option}` for {model!r}; {did_you_mean(option, known)}")
 
 
-def _names() -> list[str]:
+@cache
+def preset_names() -> tuple[str, ...]:
+    """The names of all experiments."""
     own = [path.name.removesuffix(".toml") for path in (files("cru") / "presets").iterdir()]
-    return sorted([*own, *published_presets()])
+    return tuple(sorted([*own, *published_presets()]))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ from cru.evaluation.figures.palette import LOOKS, look
 from cru.evaluation.figures.runtime import measure_runtime
 from cru.evaluation.figures.style import time_label
 from cru.evaluation.report import describe_run, describe_series, describe_tables, fitting
-from cru.schema import check
 from cru.training.folder import RunFolder, Tested, data_key, files_below, find_folders, load_test, on_series
 from cru.training.presets import presets
 from cru.training.run import as_of_now
-from cru.training.schemas import Record
 from cru.training.settings import differences
 
 SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
@@ -38,7 +35,7 @@ def collect(
     ``series`` test series of each experiment can be looked at, as far as they fit. ``runtime`` measures the layers.
     """
     folders = find_folders(path for path in paths if not path.is_file())
-    entries = _entries(paths, folders)
+    entries = _entries(paths, folders, say)
     if not entries and not folders:
         raise ValueError(f"there is no run and no ledger.jsonl in {', '.join(map(str, paths))}.")
     logs = {id_of(folder): folder.log for folder in folders}
@@ -73,13 +70,19 @@ def id_of(folder: RunFolder) -> str:
     return str(folder.record["run"]) if folder.record else str(folder.path)
 
 
-def _entries(paths: Iterable[Path], folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+def _entries(paths: Sequence[Path], folders: Iterable[RunFolder], say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Each run once, from the ledgers and from the folders."""
     found: dict[str, dict[str, Any]] = {}
     files = [file for path in paths for file in ([path] if path.is_file() else files_below(path, ledger.LEDGER.name))]
-    for entry in (entry for file in files for entry in ledger.read(file)):
-        with suppress(ValueError):  # other programs keep ledgers, too
-            check(Record, entry, "the ledger")
+    for file in files:
+        try:
+            entries = ledger.read(file)
+        except ValueError as error:
+            if file in paths:
+                raise
+            say(f"Left out: {error}")  # other programs keep ledgers, too
+            continue
+        for entry in entries:
             found.setdefault(entry["run"], entry)
     for folder in folders:
         if folder.record:

@@ -53,7 +53,7 @@ class Group(NamedTuple):
         presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
         if more or not (seeds.strip() or "1").isdecimal():
             raise ValueError(f"`groups` must look like PRESETS:MODELS:SEEDS, got {text!r}.")
-        return Group(names_in(presets), names_in(models), int(seeds.strip() or 1))
+        return Group(split_names(presets), split_names(models), int(seeds.strip() or 1))
 
 
 def missing_in(
@@ -67,8 +67,8 @@ def missing_in(
     return list(cells.values())
 
 
-def names_in(text: str) -> list[str]:
-    """Split a list with commas."""
+def split_names(text: str) -> list[str]:
+    """Split names at commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

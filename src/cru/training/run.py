@@ -12,23 +12,24 @@ import numpy as np
 import torch
 
 from cru.data import Batch, SeriesSet, Splits
-from cru.errors import RunError
+from cru.errors import RunError, shorten
 from cru.evaluation import evaluate, ledger
 from cru.evaluation.metrics import rubanova_mse
+from cru.evaluation.records import Record
 from cru.files import write_atomically
 from cru.locks import only_process
 from cru.models import Model
 from cru.models.loading import load_spec, restore_model
 from cru.models.registry import is_own
-from cru.schema import check, read_json, shorten
+from cru.schema import check, read_json
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
 from cru.training.experiment import data_version, load_splits, make_model
 from cru.training.listener import Listener, Several
 from cru.training.log import Log
 from cru.training.loop import Loop
-from cru.training.presets import presets, settings_for
-from cru.training.schemas import Record, RunHeader
+from cru.training.presets import preset_names, settings_for
+from cru.training.schemas import RunHeader
 from cru.training.settings import RunSettings, differences
 
 _BEFORE_AN_EPOCH = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}
@@ -86,16 +87,12 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         return None
     if not resume:
         raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
-    found: Record | RunHeader = (
-        check(Record, read_json(result), result)
-        if result.exists()
-        else check(RunHeader, read_checkpoint(last)[1], last)
-    )
+    found = read_record(result) if result.exists() else check(RunHeader, read_checkpoint(last)[1], last).model_dump()
     try:
-        changed = differences(settings, RunSettings.from_dict(found.settings))
+        changed = differences(settings, RunSettings.from_dict(found["settings"]))
     except ValueError as error:
-        raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
-    if found.data_version != data_version(settings):
+        raise ValueError(shorten(f"{out} holds a run with settings of another version: {error}")) from None
+    if found.get("data_version", 1) != data_version(settings):
         raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
@@ -221,7 +218,7 @@ _SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
 
 def changed_from_preset(settings: RunSettings) -> list[str]:
     """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
-    if str(settings.preset) not in presets():  # which may come from a file, and must not be read as a path
+    if str(settings.preset) not in preset_names():  # which may come from a file, and must not be read as a path
         return ["preset"]
     try:
         original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)

@@ -1,27 +1,11 @@
-"""The schemas of the files of a run: header of a checkpoint, line of a log, result."""
+"""The schemas of the files of a run: header of a checkpoint, line of a log."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from cru.evaluation.records import Scores, Seconds
 from cru.schema import AnyNumber, Count, OpenSchema, Schema, Size
-
-_Score = dict[str, AnyNumber]
-_Seconds = Annotated[float, Field(ge=0)]
-
-
-class Scores(OpenSchema):
-    """Scores of one set of series; ``scored`` says which of them count."""
-
-    scored: str
-
-    @model_validator(mode="after")
-    def _tables(self) -> "Scores":
-        scores = self.model_extra or {}
-        numbers = all(isinstance(v, dict) and all(type(n) in (int, float) for n in v.values()) for v in scores.values())
-        if self.scored not in scores or not numbers:
-            raise ValueError("`scored` must name one of the tables of scores, which must hold numbers")
-        return self
 
 
 class Epoch(OpenSchema):
@@ -29,8 +13,8 @@ class Epoch(OpenSchema):
 
     epoch: Count
     loss: AnyNumber
-    seconds: _Seconds
-    validation_seconds: _Seconds
+    seconds: Seconds
+    validation_seconds: Seconds
     validation: Scores
 
 
@@ -52,52 +36,9 @@ class Progress(Schema):
 
 
 class RunHeader(Schema):
-    """The header of a checkpoint of a run; `RunSettings` and `Spec` check the first two further."""
+    """The header of a checkpoint of a run; `RunSettings` and `Spec` check two of them further."""
 
     settings: dict[str, Any]
     data_version: Size = 1  # 1 where a run is from before it was recorded
     spec: dict[str, Any]
     progress: Progress
-
-
-class Tested(OpenSchema):
-    """Scores on the test set at one epoch."""
-
-    epoch: Count
-    test: Scores
-
-
-class Sizes(OpenSchema):
-    """How many series there were of each part."""
-
-    test: Count
-
-
-class Features(OpenSchema):
-    """What the test series are of."""
-
-    names: list[str]
-
-
-class Record(OpenSchema):
-    """The keys of a finished run that are read again: in result.json, and in a line of the ledger."""
-
-    run: str
-    preset: str | None
-    model: str
-    seed: Count
-    hash: str
-    data_version: Size = 1
-    scores: dict[str, Tested]
-    epochs: Count
-    seconds_per_epoch: _Seconds
-    parameters: Count
-    series: Sizes
-    changed: list[str]
-    shortened: bool
-    settings: dict[str, Any]
-    versions: dict[str, str] | None = None
-    features: Features | None = None
-    device: str | None = None
-    finished: str | None = None
-    commit: str | None = None

@@ -43,7 +43,7 @@ def describe_run(entry: Mapping[str, Any], log: Iterable[Mapping[str, Any]], pat
     }
 
 
-def number(value: float | None, digits: int = 5) -> float | int | None:
+def number(value: float | int | None, digits: int = 5) -> float | int | None:
     """A number as short as ``digits`` significant ones allow; None where there is none, as JSON has no NaN.
 
     >>> number(0.123456), number(3.0), number(float("nan"))

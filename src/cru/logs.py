@@ -1,0 +1,21 @@
+"""Loggers whose messages cannot control a terminal."""
+
+import logging
+
+from cru.errors import printable
+
+
+def make_logger(name: str) -> logging.Logger:
+    """Make the logger of a module. Names and texts of files may stand in its messages, so they are made printable.
+
+    >>> make_logger("cru.example").name
+    'cru.example'
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_make_printable)
+    return logger
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage(), keep="\n\t"), None
+    return True
