@@ -35,6 +35,12 @@ def repeater(table) -> Forecaster:
 
 @pytest.fixture(scope="session")
 def trained() -> Forecaster:
-    """A real one, trained for a moment."""
-    model = Forecaster("cru", options={"num_basis": 3}, epochs=20, learning_rate=0.01, progress=False, minutes=None)
-    return model.fit(stations(200, 25, seed=1), id="station", time="date")
+    """A CRU without a structural base, trained for a moment."""
+    options = {"options": {"num_basis": 3}, "epochs": 20, "learning_rate": 0.01, "progress": False, "minutes": None}
+    return Forecaster("cru", base=None, **options).fit(stations(200, 25, seed=1), id="station", time="date")
+
+
+@pytest.fixture(scope="session")
+def default() -> Forecaster:
+    """The default: a network on top of a structural model."""
+    return Forecaster(epochs=3, progress=False).fit(stations(60, 25, seed=1), id="station", time="date")

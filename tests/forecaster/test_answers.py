@@ -61,6 +61,7 @@ def test_leads_are_the_times_to_the_nearest_reading_and_apart_for_a_variable_not
 
 def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkeypatch):
     monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
+    monkeypatch.setattr("cru.forecaster.masking.OWN_RUNS", 0.0)
     given = series([60] * 600 + [1] * 50, seed=1)
     task = make_training_task(given, seed=5)
     assert (task.values[task.hidden] == 0).all() and (task.mask == given.mask & ~task.hidden).all()

@@ -263,7 +263,7 @@ def test_forecasts_start_at_the_last_reading(table, repeater):
 def test_parameters_of_numpy(table):
     options = {"hidden_size": np.int64(4), "num_basis": np.int64(2)}
     numbers = {"learning_rate": np.float32(0.01), "seed": np.int64(3), "epochs": np.int64(1), "batch_size": np.int64(8)}
-    model = Forecaster("cru", progress=False).set_params(options=options, **numbers)
+    model = Forecaster("cru", base=None, progress=False).set_params(options=options, **numbers)
     model.fit(table, id="station", time="date")
     assert type(model.options_["hidden_size"]) is int and type(model.seed) is np.int64  # kept as it came
     assert np.isfinite(model.score(table))

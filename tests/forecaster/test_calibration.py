@@ -63,7 +63,9 @@ def test_with_too_few_errors_others_answer():
 
 def test_between_leads_it_is_interpolated_and_beyond_them_constant():
     widths = np.array([16, 8, 1, 2, 4])[:, None, None]
-    made = Calibration(np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), np.zeros(1, bool))
+    made = Calibration(
+        np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), np.zeros(1, bool), *np.ones((2, 1))
+    )
     factor = made.spread(np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None])[:, 0]
     assert factor == pytest.approx([16, 1, 2, 2, 3, 4, 4, 8], rel=1e-4)
     again = Calibration.from_dict(made.to_dict())

@@ -15,6 +15,7 @@ from cru.forecaster.clock import Clock
 from cru.forecaster.doubts import changed, far, lone_readings
 from cru.forecaster.frames import (
     Columns,
+    check_sensible,
     first_look,
     further_look,
     is_polars,
@@ -128,10 +129,16 @@ class Forecaster(Estimator):
             training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
         except ValueError as error:
             raise ValueError(str(error).replace("`training.", "`")) from None
+        parts = divide(series, seed)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
+            scaler = Scaler.fit(parts.train.values, parts.train.mask)
+        check_sensible(series, scaler)
         _warn(lone_readings(series), stacklevel=3)
         fitted = fit_model(
             series,
             clock,
+            parts,
+            scaler,
             model=name,
             base=params["base"],
             options=default_options(name, len(series.names), given) if alone else given,
@@ -147,12 +154,12 @@ class Forecaster(Estimator):
         self.names_, self.options_, self.history_ = series.names, fitted.options, series
         self.gap_ = median_gap(series)
         self.calibration_ = errors.with_mean_weight(errors.calibration(), scaler, series)
-        rivals = self._rivals(fitted, Parts(*(part.scaled_by(scaler) for part in divide(series, seed))), training)
+        rivals = self._rivals(fitted, Parts(*(part.scaled_by(scaler) for part in parts)), training)
         found = {"model": errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict, most=1)}
         for rival, (one, predict) in rivals.items():
             found[rival] = errors_of(one, fitted.judged, never, seed=seed, predict=predict, most=1)
         self.scores_ = judge(errors) | {
-            "r2_last_value": r_squared(found["last-value"]),
+            "r2_last_value": r_squared(errors_of(rivals["last-value"][0], fitted.judged, never, seed=seed)),
             "table": compare(found, series.names, self.gap_),
         }
         return self

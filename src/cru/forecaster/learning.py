@@ -133,6 +133,8 @@ def needs_base(model: str, base: str | None) -> bool:
 def fit_model(
     series: SeriesSet,
     clock: Clock,
+    parts: Parts,
+    scaler: Scaler,
     *,
     model: str,
     base: str | None,
@@ -147,6 +149,8 @@ def fit_model(
     Args:
         series: in the user's units.
         clock: of its times; dates have a calendar.
+        parts: of `divide`, for models that need a validation part.
+        scaler: of the training part.
         model: of the registry, or "module:Class".
         base: "structural", or None for the model alone.
         options: of the model.
@@ -155,17 +159,14 @@ def fit_model(
         seed: decides everything that is random.
         listener: hears of every epoch.
     """
-    parts = divide(series, seed)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
-        scaler = Scaler.fit(parts.train.values, parts.train.mask)
-    check_sensible(series, scaler)
-    above = needs_base(model, base) and len(series.names) <= MOST_VARIABLES
-    structural = above or model.startswith("structural") or (needs_base(model, base) and not above)
-    if not structural:
+    wide = len(series.names) > MOST_VARIABLES
+    above = needs_base(model, base) and not wide
+    alone = model == "mlp" and base is not None and wide
+    if not (above or alone or model.startswith("structural")):
         parts = Parts(*(part.scaled_by(scaler) for part in parts))
         made = learn(parts, model=model, options=options, training=training, seed=seed, listener=listener)
         return Fitted(made, model, dict(options), scaler, parts.validation, None)
-    name = "corrected" if above else model if model.startswith("structural") else "structural"
+    name = "corrected" if above else "structural" if alone else model
     chosen = structural_options(series, clock)
     pieces = _pieces(series)
     gap = median_gap(series)

@@ -57,7 +57,8 @@ class Errors(NamedTuple):
         whole = calibrated(self.mean, self.std**2, self.lead, scaler=scaler, calibration=capped).mean
         center = scaler.inverse(np.where(self.constant, 0.0, self.mean))
         above, missed = whole - center, scaler.inverse(self.values) - center
-        product, square = (np.where(self.counted, part, 0).sum(0) for part in (above * missed, above * above))
+        usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # the rest is rare, and far above its center
+        product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
         weight = np.where(scaler.is_log & (square > 0), np.clip(product / np.maximum(square, 1e-300), 0, 1), 0)
         return dataclasses.replace(calibration, cap=cap, mean_weight=np.round(weight, 6))
 

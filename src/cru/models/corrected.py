@@ -155,11 +155,19 @@ class CorrectedModel(Model):
             self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
 
     def held_out(self, batch: Batch, fold: Int64[Tensor, "batch time"]) -> Prediction:
-        """Predict every row by the one network that was not trained on its ``fold``."""
+        """Predict every row by the one network that was not trained on its ``fold``.
+
+        One network errs more than the average of all, by the variance between them. The variance here includes that, so
+        that errors in its units are those of the average.
+        """
         found, mask = self.features(batch)
+        corrections, log_scales = self.correct(found.x, batch)
         index = fold[None, ..., None].expand(1, *mask.shape)
-        correction, log_scale = (part.gather(0, index)[0] for part in self.correct(found.x, batch))
-        return self.combine(found, mask, correction, log_scale)
+        single = self.combine(found, mask, *(part.gather(0, index)[0] for part in (corrections, log_scales)))
+        between = corrections.var(0, correction=0) if self.members > 1 else torch.zeros_like(found.mean)
+        between = between * (self.trust[self.lead_range(found.x)] * found.std).square()
+        assert single.var is not None
+        return single._replace(var=single.var + torch.where(mask, 0.0, between))
 
     def uncorrected(self, batch: Batch) -> Prediction:
         """Predict by the structural model alone."""
