@@ -13,6 +13,9 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, covariance, factorised, hold
 
+FLOOR_SLACK = 1e-3
+"""How far rounding may take a variance below its floor: more than that of a sum of hundreds of terms in float32."""
+
 
 def phi1(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """(eˣ - 1) / x, one at zero, with a derivative that is right there too.
@@ -37,7 +40,8 @@ def predict_eigen(
     """The prior after a gap ``delta``. Literal twin: `predict_eigen_reference`.
 
     Exponents d Δ above log of the bound on transitions are held there. Only the rows that the three diagonals need
-    are formed on the way back from the eigenbasis.
+    are formed on the way back from the eigenbasis. Where a mode grows, these are differences of large numbers: a
+    variance that rounding takes below min(q) ∫ (Φ Φᵀ)_ii ds, which the noise alone gives at least, is held there.
     """
     E, obs = eigenvectors, belief.upper.shape[-1]
     exponent = (eigenvalues * delta[:, None]).clamp_max(math.log(bounds(E.dtype).transition))
@@ -51,6 +55,8 @@ def predict_eigen(
     integral = delta[:, None, None] * phi1(exponent[:, :, None] + exponent[:, None, :])
     back = (rotated * growth[:, :, None] * growth[:, None, :] + S * integral) @ E.mT
     variance = (E.mT * back).sum(-2)
+    least = (1 - FLOOR_SLACK) * noise.min() * (integral.diagonal(dim1=-2, dim2=-1) @ E.mT.square())
+    variance = torch.where(variance >= least, variance, least.detach())
     return hold(
         Belief(
             mean,

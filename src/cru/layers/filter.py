@@ -14,6 +14,7 @@ from cru.functional import (
     gaps,
     positive,
 )
+from cru.functional.belief import finite_gradient, held
 from cru.layers.checks import (
     as_mask,
     as_moments,
@@ -189,9 +190,11 @@ class KalmanLayer(nn.Module):
     def observe(
         self, x: Float[Tensor, "batch time input"]
     ) -> tuple[Float[Tensor, "batch time obs"], Float[Tensor, "batch time obs"]]:
-        """The layer's own encoder: two linear heads, the second made positive."""
+        """The layer's own encoder: two linear heads, the second made positive. Readings have the bound of a mean."""
+        check_dtype(self.dtype)
+        limit = bounds(self.dtype).mean
         with torch.autocast(x.device.type, enabled=False):
-            x = x.to(self.dtype)
+            x = held(x.to(self.dtype), -limit, limit)
             return self.observation(x), self.variance_map.forward(self.observation_variance(x))
 
     def initial(self, batch: int) -> Belief:
@@ -247,11 +250,12 @@ class KalmanLayer(nn.Module):
     def _bounded(
         self, y: Tensor, y_var: Tensor, times: Tensor, start: Belief | None
     ) -> tuple[Belief, Tensor, Tensor, Tensor]:
-        """Where to start, observations within the bounds of the type, and the gaps."""
+        """Where to start and observations, within the bounds of the type and with finite gradients; and the gaps."""
         start = self.initial(len(y)) if start is None else start
+        start = Belief(*map(finite_gradient, start[:4]))._replace(time=start.time)
         limit = bounds(self.dtype).mean
         delta = gaps(times, start.time, self.time_scale, self.dtype)
-        return start, y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE), delta
+        return start, held(y, -limit, limit), held(y_var, MIN_VARIANCE, MAX_VARIANCE), delta
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""
