@@ -141,8 +141,11 @@ class _HoldNoise(torch.autograd.Function):
         limit = bounds(noise.dtype).variance
         variance = noise.diagonal(dim1=-2, dim2=-1)
         scale = (limit / variance.clamp_min(limit)).sqrt()
-        scaled = noise * (scale[..., :, None] * scale[..., None, :])
-        scaled.diagonal(dim1=-2, dim2=-1).copy_((least + (variance - least).abs()).clamp_max(limit))
+        kept = (least + (variance - least).abs()).clamp_max(limit)
+        root = kept.sqrt()
+        most = root[..., :, None] * root[..., None, :]  # no correlation above 1
+        scaled = (noise * (scale[..., :, None] * scale[..., None, :])).clamp(-most, most)
+        scaled.diagonal(dim1=-2, dim2=-1).copy_(kept)
         return scaled
 
     @staticmethod

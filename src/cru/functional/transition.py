@@ -127,4 +127,4 @@ class DiscreteTransition(NamedTuple):
 def with_finite_gradients(transition: Transition) -> Transition:
     """The same numbers, with finite gradients: over a long gap, a product may overflow on the way back."""
     coefficients = Coefficients(*map(finite_gradient, transition.coefficients))
-    return type(transition)(coefficients, *map(finite_gradient, cast(Any, transition)[1:]))
+    return cast(Transition, cast(Any, type(transition))(coefficients, *map(finite_gradient, cast(Any, transition)[1:])))

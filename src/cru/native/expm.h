@@ -149,18 +149,19 @@ struct Expm {
 
   // See `hold_noise` in cru/functional/belief.py: Q ← D Q D where a variance exceeds the bound, never below `least`.
   void hold_noise(Matrix& Q, const Row& least) {
-    Row scale;
-    bool over = false;
-    for (int v = 0; v < NV; ++v) scale.v[v] = splat(1);
+    Row scale = {}, root = {};
     each_row(D, [&](int j) {
       const real variance = Q[j][j];
-      if (variance > VARIANCE_BOUND) scale[j] = std::sqrt(VARIANCE_BOUND / variance), over = true;
+      scale[j] = variance > VARIANCE_BOUND ? std::sqrt(VARIANCE_BOUND / variance) : real(1);
       Q[j][j] = std::min(least[j] + std::fabs(variance - least[j]), VARIANCE_BOUND);
+      root[j] = std::sqrt(Q[j][j]);
     });
-    if (!over) return;
     each_row(D, [&](int j) {
       const real kept = Q[j][j];
-      for (int v = 0; v < NV; ++v) Q[j].v[v] *= scale[j] * scale.v[v];
+      for (int v = 0; v < NV; ++v) {
+        const vec limit = root[j] * root.v[v], x = Q[j].v[v] * (scale[j] * scale.v[v]);
+        Q[j].v[v] = x > limit ? limit : x < -limit ? -limit : x;
+      }
       Q[j][j] = kept;
     });
   }
