@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot see what is imp
     from cru import data, evaluation, forecaster, functional, layers, models, training
     from cru.forecaster import Forecaster
     from cru.functional import Belief, FilterResult, Gain
-    from cru.layers import CRU, RKN, FastCRU, PairedCRU
+    from cru.layers import CRU, RKN, FastCRU, PairedCRU, StructuralLayer
 
 __version__ = "0.1.0"
 
@@ -19,6 +19,7 @@ _HOME = {
     "FastCRU": "cru.layers",
     "PairedCRU": "cru.layers",
     "RKN": "cru.layers",
+    "StructuralLayer": "cru.layers",
     "Forecaster": "cru.forecaster",
     "Belief": "cru.functional",
     "FilterResult": "cru.functional",

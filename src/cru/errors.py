@@ -1,7 +1,11 @@
 """What can go wrong in a way that a user is told in one sentence, without a traceback."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+# Also other ends of lines, marks that turn the direction of a text, and bytes of a file name that are no text.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class RunError(RuntimeError):
@@ -27,6 +31,15 @@ def some(names: Sequence[object], most: int = 10) -> str:
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with its control characters written as escapes, but for those in ``keep``: a terminal obeys them.
+
+    >>> printable("a\\x1b[2Jb\\n")
+    'a\\\\x1b[2Jb\\\\n'
+    """
+    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
 
 
 class NotFittedError(ValueError, AttributeError):

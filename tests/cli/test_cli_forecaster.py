@@ -131,3 +131,32 @@ def test_a_picture_is_called_like_its_series(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     said = done("plot", place / "model", place / "readings.csv")
     assert said == "Picture: s00.png\n" and (tmp_path / "s00.png").exists()
+
+
+EVIL = "a\x1b[2J\x9b31m\u202eb"
+
+
+def test_escape_codes_in_names_do_not_reach_the_terminal(tmp_path):
+    table = stations().rename(columns={"high": EVIL})
+    table.to_csv(tmp_path / "readings.csv", index=False)
+    fit = ["fit", tmp_path / "readings.csv", "--id", "station", "--time", "date", "--model", "last-value", "--out"]
+    said = done(*fit, tmp_path / EVIL)
+    assert said.count("a\\x1b[2J\\x9b31m\\u202eb") == 2  # the variable and the folder
+    said += refused("forecast", tmp_path / f"{EVIL} nowhere", "--horizon", "1D", "--out", tmp_path / "x.csv")
+    said += refused(*fit, tmp_path / "other", "--values", EVIL + "?")
+    assert not set("\x1b\x9b\u202e") & set(said), said
+
+
+def test_ids_that_are_formulas_are_noted_and_come_back(tmp_path):
+    table = stations()
+    first = table["station"].iloc[0]
+    table["station"] = table["station"].astype(str).replace(str(first), '=HYPERLINK("http://x")')
+    table.to_csv(tmp_path / "readings.csv", index=False)
+    fit = ["fit", tmp_path / "readings.csv", "--id", "station", "--time", "date", "--model", "last-value"]
+    done(*fit, "--out", tmp_path / "model")
+    words = ["forecast", tmp_path / "model", "--horizon", "2D", "--out"]
+    said = done(*words, tmp_path / "out.csv")
+    assert "holds '=HYPERLINK(\"http://x\")', which a spreadsheet runs as a formula" in said
+    assert "spreadsheet" not in done(*words, tmp_path / "out.parquet")
+    written = pl.read_csv(tmp_path / "out.csv", schema_overrides={"station": pl.String})
+    assert set(written["station"]) == set(table["station"])

@@ -30,7 +30,15 @@ def test_it_trains_and_is_loaded_and_stands_in_the_table(beside, monkeypatch):
     assert done.exit_code == 0, done.output
     entry = json.loads((beside / "results" / "ledger.jsonl").read_text())
     assert entry["model"] == "mine:Mine" and entry["changed"] == ["model.options.hidden_size", "training.epochs"]
-    assert load_model("runs/mine").layer.hidden_size == 8
+    with pytest.raises(ValueError, match=r"runs/mine names the model 'mine:Mine', which would import and run"):
+        load_model("runs/mine")
+    assert load_model("runs/mine", allow_code=True).layer.hidden_size == 8
+    assert "which would import" in refused("figure", "calibration", "runs/mine")
+    assert cru("figure", "curves", "runs/mine", "--allow-code").exit_code == 0
+    assert "which would import" in cru("report", "runs/mine").stdout
+    assert "which would import" not in cru("report", "runs/mine", "--allow-code").stdout
+    again = cru(*words, "--set", "training.epochs=2", "--out", "runs/mine", "--resume")  # the user typed the name
+    assert again.exit_code == 0, again.output
     full = entry | {"changed": [], "shortened": False}
     full["settings"]["model"]["options"] = {}
     full["settings"]["training"]["epochs"] = 100

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cru import Forecaster
 from cru.cli import app
+from cru.cli.stream import Stop
 from cru.forecaster.rows import Rows
 from tests.forecaster.test_stream import readings
 
@@ -128,10 +129,12 @@ def test_wrong_options_are_one_sentence(folder, tmp_path) -> None:
 @pytest.fixture
 def process(folder, tmp_path):
     """The command itself, with pipes at both ends."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under `nohup`
     words = [sys.executable, "-m", "cru.cli", "stream", str(folder), "--state", str(tmp_path / "kept")]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, env=environment, **pipes) as running:
+        signal.signal(signal.SIGHUP, before)
         running.stdin.write((json.dumps(READING) + "\n").encode())
         running.stdin.flush()
         assert json.loads(running.stdout.readline())["time"] == 1.5  # at once, not when the input ends
@@ -140,7 +143,7 @@ def process(folder, tmp_path):
 
 
 @pytest.mark.parametrize("times", [1, 2])  # somebody impatient
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop, times: int) -> None:
     time.sleep(1)  # until it waits for more input
     for _ in range(times):
@@ -149,6 +152,35 @@ def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop, ti
     said = process.stderr.read().decode()
     assert "interrupted; the state is kept in" in said and "Traceback" not in said
     assert (tmp_path / "kept").exists()
+
+
+def test_a_second_stream_on_one_state_is_refused(process, folder, tmp_path) -> None:
+    (tmp_path / "other name").symlink_to(tmp_path / "kept")
+    for name in ("kept", "other name"):
+        result = CliRunner().invoke(app, ["stream", str(folder), "--state", str(tmp_path / name)], input="")
+        assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
+        assert "--state must be used by one process at a time" in result.stderr
+    process.stdin.close()
+    assert process.wait(30) == 0
+    stream(folder, [{"id": "a", "time": 2.0}], "--state", str(tmp_path / "kept"))  # the lock ends with the process
+
+
+@pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
+def test_a_closed_standard_input_or_output_is_one_sentence(folder, closed: str, name: str) -> None:
+    words = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "cru.cli", "stream", str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.decode().startswith(f"cru: standard {name} must be open") and done.stderr.count(b"\n") == 1
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:

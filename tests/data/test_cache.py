@@ -85,3 +85,10 @@ def test_the_folder_is_chosen_or_named_or_the_users(monkeypatch):
     assert cache_dir() == Path("there")
     monkeypatch.delenv("CRU_CACHE_DIR")
     assert cache_dir().name == "cru"
+
+
+def test_series_that_cannot_be_kept_are_used_all_the_same(ragged, tmp_path, caplog):
+    (tmp_path / "file").write_text("")  # where nobody, not even root, can make a folder
+    path = tmp_path / "file" / "kept.npz"
+    found = cached(path, {"a": 1}, lambda: (ragged, {"a": 1}))
+    assert found is ragged and "is not kept" in caplog.text

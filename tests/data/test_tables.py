@@ -351,6 +351,29 @@ def test_spreadsheets_of_other_countries(tmp_path, separator, decimal, ending):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        (["1,5", "10.098"], 3),
+        (["10.098", "1,5"], 2),
+        (["1,5"] * 2000 + ["-1.234.567"], 2002),  # beyond what is looked at first
+        (["1,5", "9.5", "10.098"], 4),
+        (["10.098", "12.345"], 2),  # the decimal commas are in another column
+    ],
+)
+def test_a_point_that_may_stand_between_thousands_is_refused(tmp_path, cells, line):
+    rows = "".join(f"{k};{cell};0,5\n" for k, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text("t;x;y\n" + rows)
+    with pytest.raises(ValueError, match=rf"column 'x' must have no points.*: line {line} has "):
+        from_table(tmp_path / "t.csv", id=None, time="t")
+
+
+def test_a_point_that_can_only_be_a_decimal_point_is_read(tmp_path):
+    (tmp_path / "t.csv").write_text("t;x;y\n0;10.098;0,5\n1;9.5;0,125\n2;0.125;1\n")
+    series = from_table(tmp_path / "t.csv", id=None, time="t")
+    assert series.values.tolist() == [[10.098, 0.5], [9.5, 0.125], [0.125, 1.0]]
+
+
 def test_a_table_in_another_encoding_is_called_so(tmp_path):
     for text in ("t,Größe\n0,1\n", "t,x,note\n0,1,größer\n"):
         (tmp_path / "latin.csv").write_bytes(text.encode("latin-1"))

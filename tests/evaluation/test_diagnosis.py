@@ -19,7 +19,7 @@ from tests.training.tiny import tiny_splits
 
 def drawn(spread: float):
     """Targets from N(mean, std²), with a std that is said to be ``spread`` times as large."""
-    rng = generator(1)
+    rng = generator(1, "test")
     mean, std = rng.standard_normal((4000, 3)), 0.5 + rng.random((4000, 3))
     return output(np.arange(4000), mean + std * rng.standard_normal(mean.shape), mean, spread * std)
 
@@ -72,7 +72,7 @@ def test_since_seen_without_any_reading():
 
 def test_error_by_gap_grows_as_it_was_made_to():
     """Errors of exactly the gap, in units of the scale."""
-    times = np.cumsum(generator(2).integers(1, 5, 400)).astype(float)
+    times = np.cumsum(generator(2, "test").integers(1, 5, 400)).astype(float)
     gap = np.diff(times, prepend=times[0])[:, None]
     series = output(times, np.hstack([gap, 10 * gap]), np.zeros((400, 2)))
     curve = error_by_gap([series], scale=(1.0, 10.0))

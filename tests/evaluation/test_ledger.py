@@ -40,6 +40,14 @@ def test_several_writers_at_once_lose_nothing(tmp_path):
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r", "\n"])
+def test_an_end_of_line_within_a_text_does_not_end_the_record(tmp_path, end):
+    path = tmp_path / "ledger.jsonl"
+    records = [{"run": "a", "text": f"one{end}two"}, {"run": "b", "text": ""}]
+    assert all(ledger.append(path, record) for record in records)
+    assert ledger.read(path) == records and not ledger.append(path, records[0])
+
+
 def test_versions_and_commit():
     assert {"python", "torch", "numpy", "accelerate", "safetensors"} <= ledger.versions().keys()
     found = ledger.commit()

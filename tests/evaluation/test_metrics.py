@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 import cru
 from cru.evaluation import Tally, evaluate, predict
-from cru.evaluation.metrics import gaussian_crps
+from cru.evaluation.metrics import gaussian_crps, rubanova_mse
 from cru.models import Prediction, create, spec_of
 from tests.training.tiny import tiny_series, tiny_splits
 
@@ -120,3 +120,25 @@ def test_predict_leaves_the_mode_of_the_model(series):
     assert model.training
     with pytest.raises(ValueError, match="must have a task"):
         evaluate(model, cru.data.make_series(np.zeros(1), np.zeros((1, 1)), np.array([0, 1]), ids=["a"], names=["x"]))
+
+
+def test_the_mean_over_series_and_features_of_each_ones_own_error():
+    """By a loop over series and features: one that is never measured counts as 0."""
+    rng = np.random.default_rng(0)
+    shape = (4, 6, 3)
+    targets, mean, mask = rng.random(shape), rng.random(shape), rng.random(shape) < 0.4
+    mask[0, :, 1] = False
+    given = {name: torch.tensor(targets) for name in ("values", "targets")}
+    given |= {name: torch.tensor(mask) for name in ("mask", "target_mask", "hidden")}
+    times, lengths = torch.arange(6.0, dtype=torch.float64).expand(4, 6), torch.full((4,), 6)
+    batch = cru.data.Batch(times=times, lengths=lengths, ids=tuple("abcd"), **given)
+    tally = Tally(target_shape=(3,), likelihood="gaussian")
+    tally.add(Prediction(torch.tensor(mean), torch.ones(shape, dtype=torch.float64)), batch)
+    found = tally.scores().features["all"]["mse_of_series"]
+    own = np.zeros((4, 3))
+    for i, f in np.ndindex(4, 3):
+        errors = (targets - mean)[i, mask[i, :, f], f]
+        own[i, f] = np.mean(errors**2) if len(errors) else 0.0
+    assert found == pytest.approx(np.mean(own, 0).tolist())
+    ranges = [([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), ([0.0, 0.0, -1.0], [1.0, 1.0, 1.0])]
+    assert rubanova_mse(found, [1.0, 1.0, 1.0], ranges) == pytest.approx((found[0] + found[1] + found[2] / 4) / 3)

@@ -264,6 +264,18 @@ def test_hostile_names_are_text(page, data, tmp_path):
     assert page.run("document.querySelectorAll('script').length") == 2
 
 
+def test_a_script_or_style_that_is_put_into_the_page_does_nothing(page, data, tmp_path):
+    path = written(data, tmp_path)
+    put = "<script>document.title = 'taken'</script><style>body { opacity: 0.5 }</style><p style='opacity: 0.5'>x</p>"
+    path.write_text(path.read_text(encoding="utf-8").replace("<body>", f"<body>{put}"), encoding="utf-8")
+    page.open(path)
+    assert page.run("document.title") != "taken"
+    assert page.run("getComputedStyle(document.body).opacity") == "1"
+    assert page.run("getComputedStyle(document.querySelector('p')).opacity") == "1"
+    assert page.run("document.querySelectorAll('#dots circle').length") > 0  # the page's own still work
+    page.complaints.clear()
+
+
 def test_every_chart_says_in_words_what_it_shows(page, data, tmp_path):
     page.open(written(data, tmp_path))
     for preset in ("pendulum-interpolation", "pendulum-regression"):

@@ -1,5 +1,7 @@
 """The page as text: safe against what is put into it, and complete."""
 
+import base64
+import hashlib
 import json
 import re
 from importlib.resources import files
@@ -43,6 +45,15 @@ def test_the_page_names_nothing_outside_itself():
     page = render(EMPTY)
     assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}  # the name of a language
     assert "default-src 'none'" in page and "innerHTML" not in page and "eval(" not in page
+
+
+def test_the_page_allows_its_own_script_and_style_alone():
+    page = render(EMPTY | {"title": "<style>"})
+    assert "unsafe" not in page and not re.search(r"<[^>]+\s(style|on\w+)=", page)
+    for name in ("style", "script"):
+        (text,) = re.findall(f"<{name}>(.*?)</{name}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}';" in page
 
 
 def test_everything_the_page_is_made_of_is_in_the_package():

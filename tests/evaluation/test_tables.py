@@ -10,7 +10,7 @@ def entry(preset, model, seed, mse, nll=0.0, *, changed=(), seconds=10.0, region
     other = {"scored": region, region: {"mse": 9.0, "nll": 9.0}}
     scores = {"best": {"epoch": 9, "test": test}, "last": {"epoch": 100, "test": other}}
     keys = {"preset": preset, "model": model, "seed": seed, "changed": list(changed), "scores": scores}
-    return keys | {"seconds_per_epoch": seconds, "hash": f"{preset}{model}{seed}"}
+    return keys | {"seconds_per_epoch": seconds, "hash": f"{preset}{model}{seed}", "outdated": False}
 
 
 LEDGER = [
@@ -53,20 +53,37 @@ def test_naive_models_are_shown_and_those_that_lose_to_them_said():
     assert found["climatology"].naive and found["climatology"].ours.mean == pytest.approx(0.93)
     assert found["cru"].beaten and not found["climatology"].beaten and found["cru"].mark == INSIDE
     page = render.markdown(tables(LEDGER), left_out=1)
-    assert "On USHCN extrapolation these lose to a naive model on the seeds that both have: cru." in page
+    assert "On USHCN extrapolation these lose to a naive model on the same data: cru." in page
     assert "| cru | 4.626 ± 1.072 |" not in page  # interpolation comes first in the row
     assert "4.000 ± 1.414 (2) ≈" in page and "3.200 (1) ▲" in page and "1.300 (1)* ≈" in page
     assert "1 shortened or changed runs" in page and "Not run yet on interpolation: mtand, " in page
 
 
 def test_a_model_loses_on_the_same_data_or_not_at_all():
-    """The seed fixes the data: a rule that was run on easier ones proves nothing."""
-    rule = [
-        entry("ushcn-extrapolation", "climatology", seed, mse, region="hidden") for seed, mse in ((0, 0.5), (1, 2.0))
-    ]
-    for seed, loses in ((0, True), (1, False), (2, False)):
-        model = entry("ushcn-extrapolation", "cru", seed, 1.0, region="hidden")
-        assert tables([*rule, model])[0].cells["ushcn-extrapolation"]["cru"].beaten == loses
+    """A rule that was run on an earlier version of the data proves nothing."""
+    rule = entry("ushcn-extrapolation", "climatology", 0, 0.5, region="hidden")
+    for outdated, loses in ((False, True), (True, False)):
+        model = entry("ushcn-extrapolation", "cru", 1, 1.0, region="hidden") | {"outdated": outdated}
+        assert tables([rule, model])[0].cells["ushcn-extrapolation"]["cru"].beaten == loses
+
+
+def test_runs_on_earlier_data_are_marked_until_there_are_others():
+    old = [entry("ushcn-extrapolation", "cru", seed, 2e-2, region="hidden") | {"outdated": True} for seed in (0, 1)]
+    new = entry("ushcn-extrapolation", "cru", 0, 1.2e-2, region="hidden")
+    cell = tables(old)[0].cells["ushcn-extrapolation"]["cru"]
+    assert cell.ours.outdated and cell.ours.seeds == 2 and "2.000 ± 0.000 (2)‡ ▼" in render.markdown(tables(old), 0)
+    for entries in ([*old, new], [new, *old]):
+        cell = tables(entries)[0].cells["ushcn-extrapolation"]["cru"]
+        assert not cell.ours.outdated and cell.ours[:3] == (pytest.approx(1.2), None, 1)
+
+
+def test_runs_on_other_splits_are_labelled():
+    def on(split):
+        made = entry("ushcn-interpolation", "cru", 0, 1e-3, changed=["data.seed"] if split else [])
+        return made | {"shortened": False, "settings": {"data": {"seed": split}}}
+
+    found = others([on(0), on(1), on(2)])
+    assert [(one.experiment, one.seeds) for one in found] == [("ushcn-interpolation, other splits", 2)]
 
 
 def test_the_last_epoch_on_request():
@@ -108,3 +125,22 @@ def test_experiments_of_ours_have_a_table_of_their_own():
     assert found[0].mse == pytest.approx(1.5e-3) and found[0].hidden == pytest.approx(4e-3)
     page = render.markdown(tables(LEDGER), 0, found)
     assert "| ushcn-imputation | paired | 2 | 1.500 | 4.000 | -1.00 |  |" in page
+
+
+def test_only_what_is_comparable_has_a_mark():
+    quoted = entry("physionet-interpolation", "latent-ode", 0, 1e-5)
+    quoted["scores"]["best"]["test"]["all"]["rubanova"] = 2e-3
+    runs = [
+        quoted,
+        entry("ushcn-interpolation", "gru-d", 0, 1e-5),
+        entry("ushcn-one-step", "gru-d", 0, 9.5e-3),
+        entry("ushcn-interpolation-published", "cru", 0, 1.7e-4),
+    ]
+    (table, *_) = tables(runs, seconds={("ushcn-interpolation", "cru"): 4.0, ("ushcn-interpolation", "gru-d"): 6.0})
+    assert table.cells["physionet-interpolation"]["latent-ode"].mark == "", "another average"
+    assert table.cells["ushcn-interpolation"]["gru-d"].mark == INSIDE, "by the score one step ahead"
+    assert table.cells["ushcn-interpolation"]["cru"].published_mark == INSIDE
+    page = render.markdown([table], 0)
+    assert "0.212 ± 0.027† | 0.001 (1); †0.200 (1) |" in page
+    assert "| gru-d | 0.944 ± 0.011→ | 0.001 (1); →0.950 (1) ≈ |  | 2.39, 1.50 |" in page
+    assert "| cru | 0.016 ± 0.006 | – | 0.017 (1) ≈ | 1.00, 1.00 |" in page

@@ -66,3 +66,36 @@ with torch.no_grad():
 def test_traced(program: str, name: str) -> None:
     result = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+STRUCTURAL = """
+import torch, cru
+from cru.functional.structural import StructuralState
+
+class Stream(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = cru.StructuralLayer(2, [1.0, 10.0], [24.0])
+
+    def forward(self, values, times, *state):
+        found = self.layer.filter(values, times, state=StructuralState(*state))
+        return found.mean, found.var, *found.state
+
+stream, values = Stream(), torch.randn(3, 4, 2)
+values[0, 1] = torch.nan
+with torch.no_grad():
+    state = stream.layer.filter(values, torch.arange(4)).state
+    program = torch.export.export(stream, (values, torch.arange(4.0, 8.0, dtype=torch.float64), *state)).module()
+    compiled = torch.compile(stream, fullgraph=True, backend="eager")
+    assert not any("cru" in str(node.target) for node in program.graph.nodes)
+    for gap in (0.0, 0.4, 1e5):
+        times = torch.arange(4.0, 8.0, dtype=torch.float64) + gap
+        expected = stream(values, times, *state)
+        for found in (program(values, times, *state), compiled(values, times, *state)):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+"""
+
+
+def test_the_structural_layer_traced() -> None:
+    result = subprocess.run([sys.executable, "-c", STRUCTURAL], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -304,7 +304,7 @@ def test_names_and_options_are_checked() -> None:
 
 COUNTS = {"hidden_size", "num_basis", "units", "layers", "steps", "recognition_size", "samples", "dense_units", "bins"}
 COUNTS |= {"reference_points", "embedding", "num_heads", "obs_units", "prep_units", "pairs", "width", "copies"}
-AMOUNTS = {"rtol": 0.0, "atol": -1.0, "noise": 0.0, "longest": 0.0, "annealing": -1.0, "dropout": 1.0, "mixing": -1e-4}
+AMOUNTS = {"rtol": 0.0, "atol": -1.0, "noise": 0.0, "longest": 0.0, "annealing": 1.0, "dropout": 1.0, "mixing": -1e-4}
 AMOUNTS |= {"beta": -0.1, "jitter": -0.1, "period": 0.0, "last": -0.1, "series": 1.1, "bandwidth": -1, "coupling": -0.1}
 AMOUNTS |= {"target_noise": 0.0}
 WRONG = [

@@ -1,7 +1,10 @@
+import hashlib
 import inspect
 import os
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -141,20 +144,99 @@ from cru.native.build import library
 logging.basicConfig()
 print(library(torch.float32, 4) is not None)
 """
+EVIL = """
+#include <cstdlib>
+#include <cstdio>
+__attribute__((constructor)) static void run() { std::fclose(std::fopen(std::getenv("MARK"), "w")); }
+extern "C" { void cru_filter() {} void cru_filter_backward() {} }
+"""
 
 
-def test_a_damaged_library_is_made_anew_and_a_cache_that_cannot_be_written_is_done_without(tmp_path) -> None:
-    def said(folder: str) -> subprocess.CompletedProcess:
-        environment = os.environ | {"CRU_CACHE_DIR": folder}
-        return subprocess.run([sys.executable, "-c", CACHE], capture_output=True, text=True, env=environment)
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A compiler that does not optimise."""
+    script = tmp_path_factory.mktemp("quick") / "c++"
+    script.write_text(f'#!/bin/sh\nexec {" ".join(native.compiler())} "$@" -O0\n')
+    script.chmod(0o755)
+    return script
 
-    assert said(str(tmp_path)).stdout == "True\n"
+
+def load(quick, folder, *, umask: int = 0o022) -> subprocess.CompletedProcess:
+    """Load a filter in a process of its own."""
+    environment = os.environ | {"CRU_CACHE_DIR": str(folder), "CXX": str(quick), "MARK": str(folder / "mark")}
+    words = [sys.executable, "-c", CACHE]
+    return subprocess.run(words, capture_output=True, text=True, env=environment, umask=umask)
+
+
+def test_a_damaged_library_is_made_anew_and_a_cache_that_cannot_be_written_is_done_without(quick, tmp_path) -> None:
+    assert load(quick, tmp_path).stdout == "True\n"
     (made,) = (tmp_path / "native").glob("*.so")
     made.write_bytes(b"")
-    again = said(str(tmp_path))
-    assert (again.stdout, again.stderr) == ("True\n", "") and made.stat().st_size > 0
-    nowhere = said("/proc/nowhere")
+    again = load(quick, tmp_path)
+    assert again.stdout == "True\n" and made.stat().st_size > 0
+    assert "is not loaded and compiled again: it is damaged" in again.stderr and again.stderr.count("\n") == 1
+    kept = load(quick, tmp_path)
+    assert (kept.stdout, kept.stderr) == ("True\n", "")
+    nowhere = load(quick, Path("/proc/nowhere"))
     assert nowhere.stdout == "True\n" and "CRU_CACHE_DIR can name a folder" in nowhere.stderr
+
+
+def _others_file(path) -> None:
+    os.chown(path, 12345, 12345)
+
+
+def _others_folder(path) -> None:
+    os.chown(path.parent, 12345, 12345)
+
+
+def _link(path) -> None:
+    path.rename(path.parent / "elsewhere")
+    path.symlink_to(path.parent / "elsewhere")
+
+
+PLANTED = {
+    "nothing wrong": lambda path: None,  # a file of this user's own is trusted, so the test can fail
+    "other contents": lambda path: path.rename(path.with_name(path.stem[:-64] + 64 * "0" + ".so")),
+    "a file that others can write": lambda path: path.chmod(0o766),
+    "a folder that others can write": lambda path: path.parent.chmod(0o777),
+    "a link": _link,
+    "the file of another user": _others_file,
+    "the folder of another user": _others_folder,
+}
+
+
+@pytest.fixture(scope="module")
+def evil(quick, tmp_path_factory):
+    """A library that leaves a mark when it is loaded, and the name that it must have."""
+    folder = tmp_path_factory.mktemp("evil")
+    (folder / "evil.cpp").write_text(EVIL)
+    words = [*native.compiler(), "-shared", "-fPIC", str(folder / "evil.cpp"), "-o", str(folder / "evil.so")]
+    subprocess.run(words, check=True)
+    assert load(quick, folder).stdout == "True\n"
+    (made,) = (folder / "native").glob("*.so")
+    contents = (folder / "evil.so").read_bytes()
+    return contents, f"{made.stem[:-64]}{hashlib.sha256(contents).hexdigest()}.so"
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_a_planted_library_is_not_loaded(quick, evil, tmp_path, case: str) -> None:
+    if "another user" in case and os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    contents, name = evil
+    (tmp_path / "native").mkdir(mode=0o700)
+    planted = tmp_path / "native" / name
+    planted.write_bytes(contents)
+    planted.chmod(0o700)
+    PLANTED[case](planted)
+    assert load(quick, tmp_path).stdout == "True\n"
+    assert (tmp_path / "mark").exists() == (case == "nothing wrong")
+
+
+def test_nobody_else_can_write_the_compiled_code_whatever_the_umask(quick, tmp_path) -> None:
+    assert load(quick, tmp_path, umask=0).stdout == "True\n"
+    assert stat.S_IMODE((tmp_path / "native").stat().st_mode) == 0o700
+    (made,) = (tmp_path / "native").iterdir()
+    assert stat.S_IMODE(made.stat().st_mode) & 0o077 == 0
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_settings_of_other_programs_are_passed_over(pendulum_runs, tmp_path):
         (tmp_path / name / "settings.json").write_text(text)
     assert [folder.path for folder in find_folders([tmp_path])] == [run]
     (run / "settings.json").write_text("{")  # of a run, so that it has to be said
-    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} is cut off"):
+    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} .*is cut off"):
         find_folders([tmp_path])
 
 

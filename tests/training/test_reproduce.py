@@ -6,7 +6,8 @@ from cru.evaluation import ledger
 from cru.evaluation.tables import paper_seconds
 from cru.training import reproduce as module
 from cru.training import settings_for
-from cru.training.reproduce import missing, reproduce
+from cru.training.experiment import data_version
+from cru.training.reproduce import Group, missing, missing_in, reproduce
 
 
 def done(preset, model, seed, seconds=3.0):
@@ -14,6 +15,7 @@ def done(preset, model, seed, seconds=3.0):
     return {"run": f"{preset}{model}{seed}", "preset": preset, "model": model, "seed": seed, "hash": settings.hash} | {
         "seconds_per_epoch": seconds,
         "changed": [],
+        "data_version": data_version(settings),
         "settings": settings.as_dict(),
     }
 
@@ -29,12 +31,11 @@ def test_cheapest_missing_first_and_what_the_ledger_has_is_skipped(tmp_path):
     found = missing(["pendulum-regression"], ["cru", "gru", "mean"], seeds=2, ledger_path=book, folder=tmp_path)
     assert names(found) == [
         ("pendulum-regression", "mean", 0),
-        ("pendulum-regression", "mean", 1),
         ("pendulum-regression", "gru", 1),
         ("pendulum-regression", "cru", 0),
         ("pendulum-regression", "cru", 1),
     ]
-    assert [cell.seconds for cell in found] == [0, 0, 300, 900, 900]  # as measured
+    assert [cell.seconds for cell in found] == [0, 300, 900, 900]  # as measured
 
 
 def test_what_was_not_measured_is_expected_from_what_was(tmp_path):
@@ -124,3 +125,36 @@ def test_a_real_cell_from_start_to_ledger(tmp_path, monkeypatch, ushcn_dir):
     assert (entry["preset"], entry["model"], entry["changed"]) == ("ushcn-interpolation", "mean", [])
     assert entry["scores"]["best"]["test"]["all"]["mse"] == pytest.approx(1 / 12, abs=0.02)  # of uniform numbers
     assert missing(["ushcn-interpolation"], ["mean"], seeds=1, **where) == []
+
+
+def test_a_run_on_earlier_data_does_not_count_as_done(tmp_path):
+    book = tmp_path / "ledger.jsonl"
+    earlier = done("ushcn-interpolation", "gru", 0)
+    del earlier["data_version"]  # from before it was recorded
+    ledger.append(book, earlier)
+    ledger.append(book, done("pendulum-regression", "gru", 0) | {"data_version": 1})
+    wanted = ["ushcn-interpolation", "pendulum-regression"]
+    found = missing(wanted, ["gru"], seeds=1, ledger_path=book, folder=tmp_path)
+    assert names(found) == [("ushcn-interpolation", "gru", 0)]
+
+
+def test_the_folder_of_a_run_on_earlier_data_is_left_alone(tmp_path):
+    home = tmp_path / "ushcn-interpolation" / "gru-0"
+    home.mkdir(parents=True)
+    settings = settings_for("ushcn-interpolation", "gru")
+    (home / "result.json").write_text(json.dumps({"settings": settings.as_dict()}))
+    (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
+    assert cell.folder != home
+    (home / "result.json").write_text(json.dumps({"settings": settings.as_dict(), "data_version": 2}))
+    (cell,) = missing(["ushcn-interpolation"], ["gru"], seeds=1, ledger_path=tmp_path / "none", folder=tmp_path)
+    assert cell.folder == home
+
+
+def test_groups_come_one_after_another(tmp_path):
+    groups = [Group.parse(text) for text in ("ushcn-interpolation:gru:2", "ushcn-interpolation:gru,mean")]
+    found = missing_in(groups, ledger_path=tmp_path / "none", folder=tmp_path)
+    assert names(found) == [("ushcn-interpolation", name, seed) for name, seed in (("gru", 0), ("gru", 1), ("mean", 0))]
+    assert Group.parse("") == ([], [], 1)
+    for wrong in ("a:b:c", "a:b:1:d"):
+        with pytest.raises(ValueError, match="`groups` must look like PRESETS:MODELS:SEEDS"):
+            Group.parse(wrong)

@@ -288,3 +288,11 @@ def test_training_series_can_be_renewed_each_epoch(tmp_path):
     )
     loop.run()
     assert seen == [0, 1, 2]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamax"])
+def test_the_last_epoch_is_kept_on_request(splits, tmp_path, optimizer):
+    record = run(tiny_settings(keep="last", optimizer=optimizer, learning_rate=1.0), tmp_path / "a", splits=splits)
+    assert record["scores"]["best"] == record["scores"]["last"] and record["scores"]["best"]["epoch"] == 3
+    best, last = (read_checkpoint(tmp_path / "a" / f"{name}.safetensors")[0] for name in ("best", "last"))
+    assert all(torch.equal(tensor, last[name]) for name, tensor in best.items())

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from cru.training import RunSettings, models_of, presets, settings_for
+from cru.evaluation.tables import paper_presets
+from cru.training import DataSettings, RunSettings, models_of, presets, settings_for
 from cru.training.experiment import load_splits
 from cru.training.presets import parse_change, read_preset
 from cru.training.schedule import learning_rate
@@ -41,10 +42,12 @@ def test_presets_hold_the_paper_s_settings(preset):
             continue
         settings = settings_for(preset, model, seed=3)
         training, options = settings.training, settings.model.options
-        assert (settings.seed, settings.data_seed, settings.preset) == (3, 3, preset)
-        assert (training.epochs, training.optimizer) == (100, "adam")
-        assert training.batch_size == (100 if dataset == "physionet" else 50)
-        assert training.clip == (None if dataset.startswith("pendulum") else 1.0)
+        assert (settings.seed, settings.data.seed, settings.preset) == (3, 0, preset)
+        assert (training.epochs, training.optimizer) == (100, "adamax" if model == "latent-ode" else "adam")
+        batches = {"mtand": 32, "latent-ode": 50}  # their authors' own
+        assert training.batch_size == batches.get(model, 100 if dataset == "physionet" else 50)
+        clipped = model in ("cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt") and not dataset.startswith("pendulum")
+        assert training.clip == (1.0 if clipped else None)
         if model in ("cru", "f-cru", "rkn", "rkn-dt"):
             sizes = SETTINGS[dataset]
             assert (options["hidden_size"], options["num_basis"]) == (sizes.hidden_size, sizes.num_basis)
@@ -65,7 +68,7 @@ BASELINES = {  # appendix D and protocol.md
     "mtand": {"units": 10, "reference_points": 64},
     "gru-d": {"units": 100},
     "ode-rnn": {"units": 100},
-    "latent-ode": {"recognition_size": 40, "units": 50, "layers": 3},
+    "latent-ode": {"recognition_size": 40, "units": 50, "layers": 5},
     "gru-ode-b": {"prep_units": 10, "obs_units": 25, "dropout": 0.2},
 }
 TASKS = {
@@ -129,7 +132,7 @@ def test_changes_are_toml_values_or_bare_words():
         ("training.epochs=0", "`training.epochs` must be at least 1, got 0"),
         ("training.epochs=many", "`training.epochs` must be a whole number, got 'many'"),
         ("training.epochs=true", "must be a whole number, got True"),
-        ("training.schedule=cosin", "'constant', 'exponential', 'cosine', got 'cosin'"),
+        ("training.schedule=cosin", "'constant', 'exponential', 'cosine', 'step', got 'cosin'"),
         ("training.learning_rate=-1", "`training.learning_rate` must be positive"),
         ("training.learning_rate=inf", "`training.learning_rate` must be positive and finite"),
         ("training.clip=text", 'must be a number or "none"'),
@@ -212,3 +215,31 @@ def test_options_of_a_model_of_the_wrong_kind_are_one_sentence():
     ]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "cru: `full` must be True or False or None, got 'abc'.\n")
+
+
+def test_the_seed_of_the_data_is_apart_from_that_of_the_run():
+    fixed = settings_for("ushcn-interpolation", "cru", seed=2)
+    other = settings_for("ushcn-interpolation", "cru", seed=2, changes=["data.seed=2"])
+    assert (fixed.data.seed, other.data.seed) == (0, 2) and fixed.hash != other.hash
+    own = RunSettings(data=DataSettings(dataset="ushcn", task="interpolation"), model=fixed.model, seed=2)
+    assert own.data.seed == 2, "without one it is the seed of the run"
+    named = dataclasses.replace(own, data=dataclasses.replace(own.data, seed=2))
+    assert own.hash == named.hash, "which hashes of earlier runs had left out"
+
+
+@pytest.mark.parametrize("preset", paper_presets())
+def test_published_presets_follow_the_others(preset):
+    published = f"{preset}-published"
+    assert published in presets() and not any(name.startswith("paired") for name in models_of(published))
+    for model in ("cru", "gru-dt", "mtand"):
+        ours, theirs = settings_for(preset, model), settings_for(published, model)
+        options = dict(ours.data.options) | {"joined": True} | ({"same_days": True} if "ushcn" in preset else {})
+        assert theirs.data == dataclasses.replace(ours.data, options=options) and theirs.model == ours.model
+        size = 50 if "physionet" in preset and model != "mtand" else ours.training.batch_size
+        assert theirs.training == dataclasses.replace(ours.training, keep="last", batch_size=size)
+
+
+def test_the_rate_falls_once():
+    settings = TrainingSettings(schedule="step", decay=1 / 3, decay_epoch=2, epochs=4, learning_rate=0.3)
+    rates = [learning_rate(settings, step, 40) for step in (0, 19, 20, 39)]
+    assert rates == pytest.approx([0.3, 0.3, 0.1, 0.1])

@@ -12,7 +12,7 @@ def tiny_splits(count: int = 24, *, hidden: float = 0.3):
 
 
 def tiny_series(count: int = 24):
-    rng = generator(7)
+    rng = generator(7, "test")
     lengths = rng.integers(6, 12, count)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     times = np.concatenate([np.sort(rng.random(n)) * 10 for n in lengths])

@@ -1,7 +1,5 @@
 """The ``cru`` command. Each verb is a file of this folder; nothing heavy is imported before a verb runs."""
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -61,4 +59,3 @@ def main(
     ] = False,
 ) -> None:
     """Continuous Recurrent Units: Kalman filtering for irregular time series."""
-    sys.path.append(str(Path.cwd()))  # for models of one's own, which live there

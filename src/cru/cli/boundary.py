@@ -6,12 +6,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cru.errors import RunError
+from cru.errors import RunError, printable
 
 FAILED = 1  # began well and could not go on
 USER_ERROR = 2
 INTERRUPTED = 130  # what a shell gives a command that Ctrl-C ended
-_OPTIONS = "id|time|values|variable|model|seed|horizon|every|level|ahead|out|series"  # as in Python, as here
+_OPTIONS = "id|time|values|variable|model|seed|horizon|every|level|ahead|out|series|state"  # as in Python, as here
 
 
 class Boundary(TyperGroup):
@@ -22,14 +22,14 @@ class Boundary(TyperGroup):
         try:
             return super().invoke(ctx)
         except (ValueError, OSError) as error:
-            typer.secho(f"cru: {_sentence(error)}", fg="red", err=True)
+            typer.secho(f"cru: {printable(_sentence(error))}", fg="red", err=True)
             raise typer.Exit(USER_ERROR) from None
         except RunError as error:
-            typer.secho(f"cru: {_sentence(error)}", fg="red", err=True)
+            typer.secho(f"cru: {printable(_sentence(error))}", fg="red", err=True)
             raise typer.Exit(FAILED) from None
         except KeyboardInterrupt as stop:
             said = str(stop) or "nothing half-written was left behind."
-            typer.echo(f"\ncru: interrupted; {said}", err=True)
+            typer.echo(f"\ncru: interrupted; {printable(said)}", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def make_console() -> "Console":
     """Plain text: units stand in brackets, and numbers need no colours."""
-    from rich.console import Console
+    from cru.console import PlainConsole
 
-    console = Console(highlight=False, markup=False)
+    console = PlainConsole()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 200  # a file or a pipe has no edge
     return console

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import AllowCode, find_own_code
 from cru.cli.run import DataDir
 
 
@@ -35,6 +36,7 @@ def figure(
     series: Annotated[str | None, typer.Option(help="The id of a test series; a telling one by default.")] = None,
     count: Annotated[int, typer.Option(help="How many test series are looked at.", min=1)] = 200,
     data_dir: DataDir = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Draw a figure of the paper, or one of ours, from runs; runtime measures this machine instead."""
     from cru.evaluation.figures import check_path, save
@@ -42,6 +44,7 @@ def figure(
     from cru.training.pictures import Material, draw
 
     path = check_path(out or Path(f"{name.value}.png"))  # before the long part
-    material = Material(find_folders(runs or []), series=series, most=count, data_dir=data_dir)
+    find_own_code(allow_code=allow_code)
+    material = Material(find_folders(runs or []), series=series, most=count, data_dir=data_dir, allow_code=allow_code)
     save(draw(name.value, material), path)
     make_console().print(f"Picture: {path}", soft_wrap=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console, noting
+from cru.cli.own_code import find_own_code
 
 
 def fit(
@@ -32,6 +33,7 @@ def fit(
     from cru.forecaster.calibration import UNMEASURED
     from cru.forecaster.folder import check_free
 
+    find_own_code(model)
     check_free(out)  # before the long part
     kept = "Kept" if not out.exists() or not any(out.iterdir()) else "Kept in place of the older model"
     forecaster = Forecaster(model, epochs=epochs, minutes=minutes or None, seed=seed)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cru.cli.console import make_console, noting
+from cru.cli.own_code import AllowCode, find_own_code
 
 if TYPE_CHECKING:
     from cru.forecaster import Forecaster
@@ -22,18 +23,20 @@ def forecast(
     table: Annotated[Path | None, typer.Argument(help="Readings to start from; those of training without it.")] = None,
     every: Annotated[str | None, typer.Option(help="The step; about the typical gap without it.")] = None,
     level: Level = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
     from cru.forecaster import Forecaster
     from cru.forecaster.frames import check_ending, write_frame
 
     check_ending(out)
-    forecaster = Forecaster.load(model)
+    find_own_code(allow_code=allow_code)
+    forecaster = Forecaster.load(model, allow_code=allow_code)
     steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
     console = make_console()
     with noting(console):
         answers = forecaster.forecast(table, **steps, level=level or [50, 90])
-    write_frame(answers, out)
+        write_frame(answers, out)
     console.print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ import typer
 
 from cru.cli.console import make_console, noting
 from cru.cli.forecast import Level, Model, Out
+from cru.cli.own_code import AllowCode, find_own_code
 
 
 def impute(
@@ -14,14 +15,16 @@ def impute(
     out: Out,
     table: Annotated[Path | None, typer.Argument(help="With the columns of training; without it, that table.")] = None,
     level: Level = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Fill in what is missing and write a long table: id, time, variable, mean, std and intervals."""
     from cru.forecaster import Forecaster
     from cru.forecaster.frames import check_ending, write_frame
 
     check_ending(out)
-    forecaster, console = Forecaster.load(model), make_console()
+    find_own_code(allow_code=allow_code)
+    forecaster, console = Forecaster.load(model, allow_code=allow_code), make_console()
     with noting(console):
         answers = forecaster.impute(table, level=level or [50, 90])
-    write_frame(answers, out)
+        write_frame(answers, out)
     console.print(f"{len(answers):,} missing values in {out}.", soft_wrap=True)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import find_own_code
 
 
 def models(
@@ -21,6 +22,7 @@ def models(
 
         from cru.models.registry import entry
 
+        find_own_code(name)
         table = Table("option", "type", "default", box=None, pad_edge=False)
         for field in fields(entry(name).model.Config):
             table.add_row(field.name, _words(field.type), str(field.default))

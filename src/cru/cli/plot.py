@@ -7,6 +7,7 @@ import typer
 
 from cru.cli.console import make_console, noting
 from cru.cli.forecast import Model, as_length
+from cru.cli.own_code import AllowCode, find_own_code
 
 
 def plot(
@@ -17,6 +18,7 @@ def plot(
         str | None, typer.Option(help="So far after the last reading; else a tenth of the span.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; SERIES.png by default.")] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Draw the readings of a series, the mean, the 50 and 90 % bands, and its gaps."""
     from cru.evaluation.figures import check_path, save
@@ -25,7 +27,8 @@ def plot(
 
     if out is not None:
         check_path(out)  # before the long part
-    forecaster = Forecaster.load(model)
+    find_own_code(allow_code=allow_code)
+    forecaster = Forecaster.load(model, allow_code=allow_code)
     readings, name = one_series(forecaster, table, series)
     console = make_console()
     with noting(console):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import AllowCode, find_own_code
 from cru.cli.run import DataDir
 
 
@@ -16,6 +17,7 @@ def report(
     series: Annotated[int, typer.Option(help="Test series of each experiment to look at.", min=1)] = 12,
     runtime: Annotated[bool, typer.Option("--runtime", help="Measure the layers here: runtime against M.")] = False,
     data_dir: DataDir = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Write one HTML page of scores, curves and test series, which opens from disk and needs nothing else."""
     from cru.evaluation.report import render
@@ -28,7 +30,9 @@ def report(
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"`out` must end in .html, got {str(out)!r}.")
-    page = render(collect(paths, title=title, series=series, runtime=runtime, data_dir=data_dir, say=say))
+    find_own_code(allow_code=allow_code)
+    options = {"title": title, "series": series, "runtime": runtime, "data_dir": data_dir, "allow_code": allow_code}
+    page = render(collect(paths, say=say, **options))  # type: ignore[arg-type]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page, encoding="utf-8")
     console.print(f"{out}: {len(page.encode()) / 1e6:.1f} MB. Open it in any browser.", soft_wrap=True)

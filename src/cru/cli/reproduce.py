@@ -6,12 +6,17 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import find_own_code
 from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
 from cru.cli.signals import terminated_like_interrupted
 from cru.errors import RunError
 
 
 def reproduce(
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(help="PRESETS:MODELS:SEEDS, with commas; group after group, in place of the options."),
+    ] = None,
     presets: Annotated[str, typer.Option(help="Which experiments, with commas; those of Tables 1-3 by default.")] = "",
     models: Annotated[str, typer.Option(help="Which models, with commas; all by default.")] = "",
     seeds: Annotated[int, typer.Option(help="Seeds 0, 1, ... of each.", min=1)] = 5,
@@ -24,11 +29,13 @@ def reproduce(
 ) -> None:
     """Run what the ledger does not have yet of the paper's tables, cheapest first; call it again to go on."""
     from cru.evaluation.ledger import read
-    from cru.training.reproduce import missing
+    from cru.training.reproduce import Group, missing_in
     from cru.training.reproduce import reproduce as run_all
 
+    find_own_code(models)
     console = make_console()
-    cells = missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out)
+    wanted = [Group.parse(text) for text in groups or [f"{presets}:{models}:{seeds}"]]
+    cells = missing_in(wanted, ledger_path=ledger, folder=out)
     total = sum(cell.seconds for cell in cells) / 3600
     source = "" if read(ledger) else ", by the paper's own seconds, which is far too long"
     console.print(f"{len(cells)} runs are missing, about {total:.1f} hours on one core{source}.", soft_wrap=True)
@@ -42,11 +49,7 @@ def reproduce(
 
     with terminated_like_interrupted():  # which stops the runs, too
         failed = run_all(cells, hours=hours, jobs=jobs, ledger_path=ledger, data_dir=data_dir, say=say)
-    left = len(missing(_names(presets), _names(models), seeds=seeds, ledger_path=ledger, folder=out))
+    left = len(missing_in(wanted, ledger_path=ledger, folder=out))
     console.print(f"{left} runs are still missing." if left else "The ledger is complete: see `cru table`.")
     if failed:
         raise RunError(f"{len(failed)} runs failed: {', '.join(failed)}.")
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cru.cli.console import make_console
+from cru.cli.own_code import find_own_code
 from cru.cli.signals import terminated_like_interrupted
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ DEFAULT_LEDGER = Path("results/ledger.jsonl")
 def run(
     preset: Annotated[str, typer.Argument(help="A preset of `cru list`, or the path of a TOML file.")],
     model: Annotated[str, typer.Option(help="A model of `cru list`, or module:Class.")] = "cru",
-    seed: Annotated[int, typer.Option(help="Fixes data, split, initial weights and order.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes initial weights and order; --set data.seed= the data.", min=0)] = 0,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: training.epochs=5.")
     ] = None,
@@ -38,6 +39,7 @@ def run(
     """
     from cru.training.presets import settings_for
 
+    find_own_code(model)
     settings = settings_for(preset, model, seed=seed, changes=change or [])
     folder = out or default_folder(settings)
     try:

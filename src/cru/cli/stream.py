@@ -5,12 +5,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cru.cli.forecast import as_length
+from cru.cli.own_code import AllowCode, find_own_code
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
@@ -31,6 +33,7 @@ def stream(
     state: Annotated[
         Path | None, typer.Option(help="Go on from this file if it is there, and keep the state in it at the end.")
     ] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Take readings from standard input, one JSON object a line, and write a prediction for each.
 
@@ -40,17 +43,34 @@ def stream(
     """
     from cru.forecaster import Forecaster
     from cru.forecaster.answers import check_levels
+    from cru.locks import only_process
     from cru.training.checkpoint import check_writable
 
-    forecaster = Forecaster.load(model)
+    for name, opened in (("input", sys.stdin), ("output", sys.stdout)):
+        if opened is None:
+            raise ValueError(f"standard {name} must be open, got a closed one. Connect a file or a pipe to it.")
+    find_own_code(allow_code=allow_code)
+    forecaster = Forecaster.load(model, allow_code=allow_code)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
-    if state is not None:
+    late = "drop" if drop_late else "refuse"
+    if state is None:
+        alone: Any = nullcontext()
+    else:
         check_writable(state)
-    kept = state if state is not None and state.exists() else None
-    live = forecaster.stream(late="drop" if drop_late else "refuse", state=kept)
-    if start is not None and kept is None:
-        live.update_many(start)
+        place = state.resolve()  # one lock for all the names of the file
+        refusal = f"`state` must be used by one process at a time: another `cru stream` uses {state}. Stop it first."
+        alone = only_process(place.with_name(f".{place.name}.lock"), refusal)
+    with alone:
+        kept = state if state is not None and state.exists() else None
+        live = forecaster.stream(late=late, state=kept)
+        if start is not None and kept is None:
+            live.update_many(start)
+        _stream(live, gap, levels, state)
+
+
+def _stream(live: "Stream", gap: float, levels: tuple[float, ...], state: Path | None) -> None:
+    """Answer all lines of standard input, then keep the state."""
     with Stop() as stop:
         try:
             for answer in answers(live, sys.stdin.buffer, gap, levels, stop):
@@ -67,8 +87,8 @@ def stream(
 
 
 class Stop:
-    """Ctrl-C, and the end of a service: the first signal ends the stream, but not within a line, of which the state
-    would keep a half; a second must not end the saving of the state.
+    """Ctrl-C, the end of a service or of its terminal: the first signal ends the stream, but not within a line, of
+    which the state would keep a half; a second must not end the saving of the state.
 
     Also because polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may
     never come.
@@ -78,7 +98,11 @@ class Stop:
         self.asked = self.busy = False
 
     def __enter__(self) -> "Stop":
-        self.before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+        if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # `nohup` ignores it
+            numbers.append(hangup)
+        self.before = {number: signal.signal(number, self) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:

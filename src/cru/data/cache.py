@@ -4,16 +4,16 @@ import hashlib
 import json
 import logging
 import os
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import platformdirs
 
-from cru.data.series import SeriesSet
-from cru.files import replacing
+from cru.arrays import read_arrays
+from cru.data.series import SeriesSet, make_series
+from cru.files import open_regular, replacing
 
 _FORMAT = 1
 _ROW_ARRAYS = ("times", "values", "mask", "offsets")
@@ -39,12 +39,21 @@ def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet,
     series = load_series(path, key)
     if series is None:
         series, made_for = build()
-        save_series(path, series, made_for)
+        try:
+            save_series(path, series, made_for)
+        except OSError as error:
+            _log.warning("%s is not kept, and is made again when it is needed: %s.", path, error.strerror or error)
     return series
 
 
 def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
     """Write series (before any scaling or task) so that ``path`` is either complete or as it was."""
+    with replacing(path) as file:
+        write_series(file, series, key)
+
+
+def write_series(file: BinaryIO, series: SeriesSet, key: dict[str, Any]) -> None:
+    """Write series into an open file."""
     arrays = {name: getattr(series, name) for name in _ROW_ARRAYS}
     arrays |= {f"per_time/{name}": a for name, a in series.per_time.items()}
     arrays |= {f"per_series/{name}": a for name, a in series.per_series.items()}
@@ -55,8 +64,7 @@ def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
         "labels": {name: getattr(series, name) for name in _LABELS},
         "sha256": {name: _digest(a) for name, a in arrays.items()},
     }
-    with replacing(path) as file:
-        np.savez(file, header=np.array(json.dumps(header)), **arrays)
+    np.savez(file, header=np.array(json.dumps(header)), **arrays)
 
 
 def load_series(path: Path, key: dict[str, Any]) -> SeriesSet | None:
@@ -64,25 +72,81 @@ def load_series(path: Path, key: dict[str, Any]) -> SeriesSet | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as whole, np.load(whole, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            made_for = header["key"]
-            if header["format"] != _FORMAT or made_for | json.loads(json.dumps(key)) != made_for:
-                return None
-            arrays = {name: file[name] for name in header["sha256"]}
-        if any(_digest(a) != header["sha256"][name] for name, a in arrays.items()):
-            raise ValueError("a checksum differs")
-        labels = header["labels"] | {name: tuple(header["labels"][name]) for name in ("names", "units")}
-        return SeriesSet(
-            **{name: arrays[name] for name in _ROW_ARRAYS},
-            **labels,
-            ids=tuple(arrays["ids"].tolist()),
-            per_time={name.split("/", 1)[1]: a for name, a in arrays.items() if name.startswith("per_time/")},
-            per_series={name.split("/", 1)[1]: a for name, a in arrays.items() if name.startswith("per_series/")},
-        )
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        with open_regular(path) as file:
+            series, made_for = read_series(file)
+    except (ValueError, OSError) as error:
         _log.warning("%s is damaged (%s) and is made again.", path, error)
         return None
+    return series if made_for | json.loads(json.dumps(key)) == made_for else None
+
+
+def read_series(file: BinaryIO) -> tuple[SeriesSet, dict[str, Any]]:
+    """Read what `write_series` wrote: the series and their key. Every field is checked.
+
+    Raises:
+        ValueError: one sentence about what is wrong.
+    """
+    from cru.data.cache_schema import Header
+    from cru.schema import check, parse_json
+
+    arrays = read_arrays(file)
+    text = arrays.pop("header", np.array(0))
+    if text.dtype.kind != "U" or text.ndim:
+        raise ValueError("the file is damaged: it has no header")
+    header = check(Header, parse_json(str(text), "the header"), "the header")
+    if header.format != _FORMAT:
+        raise ValueError(f"its format is {header.format}, not {_FORMAT}")
+    if {name: _digest(array) for name, array in arrays.items()} != header.sha256:
+        raise ValueError("a checksum differs")
+    missing = [name for name in (*_ROW_ARRAYS, "ids") if name not in arrays]
+    if missing:
+        raise ValueError(f"there is no array {missing[0]!r}")
+    found: dict[str, Any] = {name: arrays.pop(name) for name in (*_ROW_ARRAYS, "ids")}
+    extras: dict[str, Any] = {"per_time": {}, "per_series": {}}
+    for name, array in arrays.items():
+        kind, slash, inner = name.partition("/")
+        if kind not in extras or not slash:
+            raise ValueError(f"it has an unknown array {name!r:.50}")
+        extras[kind][inner] = array
+    labels = header.labels
+    if found["ids"].dtype.kind != "U" or found["ids"].ndim != 1:
+        raise ValueError("`ids` must be text")
+    ids = tuple(found.pop("ids").tolist())
+    _check_rows(found, ids, labels.names, labels.units, extras)
+    series = SeriesSet(
+        **found,
+        ids=ids,
+        names=tuple(labels.names),
+        units=tuple(labels.units),
+        time_unit=labels.time_unit,
+        origin=labels.origin,
+        **extras,
+    )
+    return series, header.key
+
+
+def _check_rows(
+    rows: Mapping[str, np.ndarray],
+    ids: Sequence[str],
+    names: Sequence[str],
+    units: Sequence[str],
+    extras: Mapping[str, Any],
+) -> None:
+    """Check types, shapes, order of times, and that each series has one id."""
+    times, values, mask, offsets = (rows[name] for name in _ROW_ARRAYS)
+    picture = values.ndim == 4 and values.dtype == np.uint8
+    if times.dtype != np.float64 or offsets.dtype != np.int64 or mask.dtype != np.bool_:
+        raise ValueError("`times`, `offsets` or `mask` have another type")
+    if not picture and (values.ndim != 2 or values.dtype not in (np.float32, np.float64)):
+        raise ValueError(f"`values` must be numbers for each row and feature, got {values.dtype} {values.shape}")
+    if mask.shape != ((len(values), 1, 1, 1) if picture else values.shape):
+        raise ValueError(f"`mask` must have the shape of `values`, got {mask.shape}")
+    if len(set(ids)) != len(ids):
+        raise ValueError("`ids` must differ from each other")
+    plain = np.zeros((len(values), len(names))) if picture else np.where(mask, values, np.nan)
+    make_series(times, plain, offsets, ids=ids, names=names, units=units, **extras)
+    if not picture and (np.isnan(values).any() or (values[~mask] != 0).any()):
+        raise ValueError("`values` must be 0 wherever nothing was observed")
 
 
 def _digest(array: np.ndarray) -> str:

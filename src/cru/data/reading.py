@@ -10,8 +10,12 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
+from cru.threads import check_fork
+
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _SEPARATORS = (",", ";", "\t")
+_DECIMAL_POINT = r"^\s*[-+]?\d*\.\d*\s*$"
+_THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
 _DECIMAL_COMMA = r"^\s*([-+]?\d+),(\d+)\s*$"
 
 
@@ -20,6 +24,7 @@ def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], eve
 
     In a CSV file the columns ``text`` are taken as they are written, so that 007 and 7 differ and NA is a name.
     """
+    check_fork()
     if isinstance(frame, (str, Path)):
         table = _read_file(Path(frame), wanted, time=time, text=text, everything=everything)
     else:
@@ -110,6 +115,8 @@ def _read_file(path: Path, wanted: list[str], *, time: str, text: list[str], eve
             start = start.with_columns(pl.all().str.replace(_DECIMAL_COMMA, "${1}.${2}"))
         _check_dates(start[time])
         numbers = [c for c in (start.columns if everything else wanted) if c not in text]
+        if dialect.get("decimal_comma"):
+            _check_thousands(path, numbers, dialect)
         table = _read_numbers(path, numbers, start, dialect)
         if text:  # apart, because what marks a missing number may be a name
             names = pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String), **dialect)
@@ -136,6 +143,23 @@ def _check_header(path: Path, dialect: dict[str, Any]) -> None:
         raise ValueError(
             f"the table must not have two columns of one name: {', '.join(map(repr, twice))} is there twice."
         )
+
+
+def _check_thousands(path: Path, columns: list[str], dialect: dict[str, Any]) -> None:
+    """Refuse 10.098 where numbers have decimal commas: ten, or ten thousand?
+
+    It is ten in a column without commas in which other numbers, 9.5 say, have decimal points.
+    """
+    for name in columns:
+        cells = pl.read_csv(path, columns=[name], infer_schema_length=0, null_values=_MISSING, **dialect)[name]
+        unclear = cells.str.contains(_THOUSANDS).fill_null(value=False)
+        points = bool((cells.str.contains(_DECIMAL_POINT) & ~unclear).any())
+        if unclear.any() and not (points and not cells.str.contains(_DECIMAL_COMMA).any()):
+            row = int(unclear.arg_max() or 0)
+            raise ValueError(
+                f"column {name!r} must have no points in its numbers, because the table has decimal commas: "
+                f"line {row + 2} has {cells[row]!r}. Write it without points between thousands, or with a comma."
+            )
 
 
 def _read_numbers(path: Path, columns: list[str], start: pl.DataFrame, dialect: dict[str, Any]) -> pl.DataFrame:

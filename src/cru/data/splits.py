@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from cru.data.random import generator
 from cru.data.scaler import Kind, Scaler
@@ -11,7 +12,7 @@ from cru.data.series import SeriesSet
 
 
 class Splits(NamedTuple):
-    """Training, validation and test series, which never overlap."""
+    """Training, validation and test series. The test series are never among the others."""
 
     train: SeriesSet
     validation: SeriesSet
@@ -26,10 +27,17 @@ class Splits(NamedTuple):
         return Splits(self.train.first(train), self.validation.first(validation), self.test.first(test))
 
 
-def split(series: SeriesSet, fractions: tuple[float, float, float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> Splits:
+def split(
+    series: SeriesSet,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    *,
+    seed: int = 0,
+    joined: bool = False,
+) -> Splits:
     """Deal the series out at random: the same ``seed`` gives the same sets on every machine.
 
-    The validation and test shares are rounded down, but hold at least one series; the rest trains.
+    The validation and test shares are rounded down, but hold at least one series; the rest trains. With ``joined`` the
+    validation series train, too, as in the published runs: their scores then show the fit and choose nothing.
 
     >>> [len(part) for part in split(series, seed=0)]
     [3, 1, 1]
@@ -45,8 +53,17 @@ def split(series: SeriesSet, fractions: tuple[float, float, float] = (0.6, 0.2, 
     test = max(1, int(fractions[2] * count + 1e-9))
     validation = min(max(1, int(fractions[1] * count + 1e-9)), count - test - 1)
     train = count - validation - test
-    order = generator(seed).permutation(count)
-    return Splits(*(series.take(np.sort(part)) for part in np.split(order, [train, train + validation])))
+    order = generator(seed, "split").permutation(count)
+    return divide(series, order, (train, validation, test), joined=joined)
+
+
+def divide(
+    series: SeriesSet, order: Int64[np.ndarray, " series"], sizes: tuple[int, int, int], *, joined: bool = False
+) -> Splits:
+    """Cut ``order`` into sets of these ``sizes``, each sorted; with ``joined`` the validation series train, too."""
+    train, validation = sizes[0], sizes[0] + sizes[1]
+    parts = (order[: validation if joined else train], order[train:validation], order[validation:])
+    return Splits(*(series.take(np.sort(part)) for part in parts))
 
 
 def scale(

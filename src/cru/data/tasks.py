@@ -31,7 +31,7 @@ def interpolation(
     _check_no_task(series)
     if not 0 <= hidden < 1:
         raise ValueError(f"`hidden` must be a share from 0 up to but not including 1, got {hidden}.")
-    shown = (generator(seed).random(len(series.times)) >= hidden) | (series.times < keep_before)
+    shown = (generator(seed, "hiding").random(len(series.times)) >= hidden) | (series.times < keep_before)
     return _withhold(series, shown, Task("interpolation", _likelihood(series)))
 
 
@@ -120,7 +120,7 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
     features = series.values.shape[1]
     if not 0 <= probability * (features - 1) <= 1:
         raise ValueError(f"`probability` must be from 0 to 1/{features - 1}, got {probability}.")
-    rng = generator(seed)
+    rng = generator(seed, "sparseness")
     draw = rng.random(len(series.times)) / max(probability, 1e-300)
     removed = np.where(draw < features - 1, np.floor(np.minimum(draw, features)) + 1, 0)
     rank = rng.random(series.values.shape).argsort(axis=1).argsort(axis=1)
@@ -158,6 +158,7 @@ def _likelihood(series: SeriesSet) -> Literal["gaussian", "bernoulli"]:
     return "bernoulli" if series.is_image else "gaussian"
 
 
+TASK_VERSION = 2  # of what the random tasks draw; 1: from the stream that also split and simulated the data
 TASKS: dict[str, Callable[..., SeriesSet]] = {
     "interpolation": interpolation,
     "extrapolation": extrapolation,

@@ -1,7 +1,6 @@
 """The ledger: one JSON line for every finished run."""
 
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+
+from cru.files import write_atomically
 
 LEDGER = Path("results") / "ledger.jsonl"
 _LIBRARIES = ("cru", "torch", "numpy", "accelerate", "safetensors", "torchdiffeq")
@@ -22,11 +23,9 @@ def append(path: Path, record: Mapping[str, Any]) -> bool:
         if any(entry.get("run") == record["run"] for entry in read(path)):
             return False
         line = json.dumps(record, ensure_ascii=False)
-        torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-        with path.open("ab") as file:
-            file.write((("\n" if torn else "") + line + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
+        before = path.read_bytes() if path.exists() else b""
+        torn = before and not before.endswith(b"\n")
+        write_atomically(path, before + (("\n" if torn else "") + line + "\n").encode())
     return True
 
 
@@ -37,7 +36,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     entries, text = [], path.read_text(encoding="utf-8")
     if text.strip() and not text.lstrip().startswith("{"):
         raise ValueError(f"{path} is not a ledger: its first line is not a run.")
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a text in JSON may hold other ends of lines, U+2028 say
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:

@@ -1,11 +1,12 @@
 """Scores as sums and counts over a set, never as means of batch means."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
@@ -52,10 +53,13 @@ class Tally:
     def __init__(self, target_shape: tuple[int, ...], likelihood: str, *, scored: str = "all") -> None:
         self.metrics = BERNOULLI if likelihood == "bernoulli" else GAUSSIAN
         self.scored = scored
-        self.width = target_shape[0] if len(target_shape) == 1 else 1  # pixels are counted together
+        self.flat = len(target_shape) == 1
+        self.width = target_shape[0] if self.flat else 1  # pixels are counted together
         self.sums = torch.zeros(len(REGIONS), len(self.metrics), self.width, dtype=torch.float64)
         self.counts = torch.zeros(len(REGIONS), self.width, dtype=torch.float64)  # target entries
         self.points = torch.zeros(len(REGIONS), dtype=torch.float64)  # time points with any
+        self.of_series = torch.zeros(len(REGIONS), self.width, dtype=torch.float64)  # sums of each series' own MSE
+        self.series = torch.zeros(1, dtype=torch.float64)
 
     @torch.no_grad()
     def add(self, prediction: Prediction, batch: Batch) -> None:
@@ -68,10 +72,14 @@ class Tally:
                 self.sums[region, metric] += self._total(torch.where(full, values, 0.0))
             self.counts[region] += self._total(full)
             self.points[region] += full.any(-1).sum().cpu()
+            if self.flat:
+                each = torch.where(full, entries[0], 0.0).sum(1) / full.sum(1).clamp(min=1)
+                self.of_series[region] += each.sum(0, dtype=torch.float64).cpu()
+        self.series += len(batch.targets)
 
     def reduce(self, total: Callable[[Float64[Tensor, " n"]], Float64[Tensor, " n"]]) -> None:
         """Replace all sums by their ``total`` over processes."""
-        parts = (self.sums, self.counts, self.points)
+        parts = (self.sums, self.counts, self.points, self.of_series, self.series)
         flat = total(torch.cat([part.flatten() for part in parts])).cpu()
         for part, fresh in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
             part.copy_(fresh.reshape(part.shape))
@@ -89,6 +97,8 @@ class Tally:
                 regions[name][metric] = float(sums.sum() / (points if metric == "nll" else counts.sum()))
                 each = zip(sums.tolist(), counts.tolist(), strict=True)
                 features[name][metric] = [total / count if count else None for total, count in each]
+            if self.flat:
+                features[name]["mse_of_series"] = (self.of_series[region] / self.series).tolist()
             regions[name]["count"] = float(counts.sum())
         return Scores(scored=self.scored, regions=regions, features=features)
 
@@ -109,6 +119,27 @@ class Tally:
     def _total(self, entries: Tensor) -> Float64[Tensor, " width"]:
         total = entries.sum((0, 1), dtype=torch.float64).cpu()
         return total if self.width == total.numel() else total.sum().reshape(1)
+
+
+def rubanova_mse(
+    mse_of_series: Sequence[float], scale: Sequence[float], ranges: Sequence[tuple[Sequence[float], Sequence[float]]]
+) -> float:
+    """Return the MSE of Rubanova et al. (2019): the mean over series and features of each one's own MSE.
+
+    A feature that a series never has counts as 0. All sets have one scale, from the smallest to the largest value.
+
+    Args:
+        mse_of_series: for each feature, the mean over series, as `Scores.features` has it.
+        scale: the range of each feature by which the scored set is divided.
+        ranges: the smallest and the largest value of each feature, of each set.
+
+    >>> rubanova_mse([0.4], [1.0], [([0.0], [1.0]), ([1.0], [2.0])])
+    0.1
+    """
+    low, high = (np.array(ends, np.float64) for ends in zip(*ranges, strict=True))
+    whole = high.max(0) - low.min(0)
+    factor = np.asarray(scale) / np.where(whole > 0, whole, 1.0)
+    return float(np.mean(np.asarray(mse_of_series) * factor**2))
 
 
 def gaussian_crps(z: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:

@@ -11,6 +11,7 @@ from cru.models.registry import MODELS, NAIVE, is_own
 
 _ORDER = ["mtand", "rkn", "rkn-dt", "gru", "gru-dt", "gru-d", "latent-ode", "ode-rnn", "gru-ode-b", "f-cru", "cru"]
 _OURS = [model for model in MODELS if model not in (*_ORDER, *NAIVE)]  # past the paper
+PUBLISHED = "-published"  # the end of the names of presets with the published protocol
 INSIDE, BETTER, WORSE = "inside", "better", "worse"
 
 
@@ -19,7 +20,14 @@ class Printed(NamedTuple):
 
     mean: float
     std: float
-    quoted: bool = False  # by the paper, from Rubanova et al. (2019)
+    quoted: bool = False  # by the paper, from Rubanova et al. (2019), who average otherwise
+    one_step: bool = False  # a score one step ahead, printed for interpolation
+
+    @staticmethod
+    def parse(numbers: Sequence[Any]) -> "Printed":
+        """From an entry of paper.toml."""
+        mean, std, *kinds = numbers
+        return Printed(mean, std, "quoted" in kinds, "one-step" in kinds)
 
 
 class Ours(NamedTuple):
@@ -28,7 +36,7 @@ class Ours(NamedTuple):
     mean: float
     std: float | None  # None for a single run
     seeds: int
-    seconds: float  # an epoch
+    outdated: bool = False  # on an earlier version of the data
 
 
 class Cell(NamedTuple):
@@ -38,13 +46,28 @@ class Cell(NamedTuple):
     ours: Ours | None
     naive: bool
     beaten: bool = False  # by a naive model on the same data
+    same_way: Ours | None = None  # our score taken as the paper's was, where that is another than the table's
+    published: Ours | None = None  # our runs with the published protocol
+    times: tuple[float | None, float | None] = (None, None)  # an epoch in units of the CRU's: the paper's, ours
 
     @property
     def mark(self) -> str:
-        """Inside two of the paper's standard deviations, better, or worse; lower is better."""
-        if self.paper is None or self.ours is None:
+        """How ours compares with the paper's."""
+        return self.compare(self.same_way if self.paper and self.paper.one_step else self.ours)
+
+    @property
+    def published_mark(self) -> str:
+        """The same for the published protocol."""
+        return "" if self.paper and self.paper.one_step else self.compare(self.published)
+
+    def compare(self, ours: Ours | None) -> str:
+        """Inside two of the paper's standard deviations, better, or worse; lower is better.
+
+        A number that the paper quotes has no mark: it is another average, of data on another scale.
+        """
+        if self.paper is None or ours is None or self.paper.quoted:
             return ""
-        distance = self.ours.mean - self.paper.mean
+        distance = ours.mean - self.paper.mean
         if abs(distance) <= 2 * self.paper.std + 1e-12:
             return INSIDE
         return BETTER if distance < 0 else WORSE  # also a NaN
@@ -76,20 +99,35 @@ def paper_presets() -> list[str]:
     return list(dict.fromkeys(name for table in paper()["table"] for name in table["columns"]))
 
 
+def in_paper(preset: str) -> bool:
+    """Whether an experiment is of Tables 1, 2 or 3, with either protocol."""
+    return preset.removesuffix(PUBLISHED) in paper_presets()
+
+
 def paper_seconds(preset: str, model: str) -> float | None:
     """What an epoch took in the paper."""
     seconds = paper()["seconds"].get(preset.split("-")[0], {}).get(model)
     return None if seconds is None else float(seconds)
 
 
-def tables(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Table]:
+def tables(
+    entries: Iterable[Mapping[str, Any]],
+    *,
+    epoch: str = "best",
+    seconds: Mapping[tuple[str, str], float] | None = None,
+) -> list[Table]:
     """Tables 1, 2 and 3 from the ledger. Only runs with exactly the paper's settings count; of several with one seed
-    the newest. ``epoch`` is "best" (chosen on the validation set) or "last" (as published)."""
+    the newest. A run on an earlier version of the data counts where a model has no other. ``epoch`` is "best" (chosen
+    on the validation set) or "last" (as published). ``seconds`` are those of an epoch, by
+    experiment and model, measured apart."""
     runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: not entry["outdated"]):
         if not entry["changed"]:
-            runs.setdefault((entry["preset"], entry["model"]), {})[entry["seed"]] = entry
-    return [_table(source, runs, epoch) for source in paper()["table"]]
+            found = runs.setdefault((entry["preset"], entry["model"]), {})
+            if not entry["outdated"] and any(one["outdated"] for one in found.values()):
+                found.clear()
+            found[entry["seed"]] = entry
+    return [_table(source, runs, epoch, seconds or {}) for source in paper()["table"]]
 
 
 class Other(NamedTuple):
@@ -106,18 +144,21 @@ class Other(NamedTuple):
 
 def others(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[Other]:
     """Every full run outside the paper's experiments, with the settings in which it differs from its preset."""
-    runs: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    runs: dict[tuple[str, str], dict[tuple[int, int | None], Mapping[str, Any]]] = {}
     for entry in entries:
         if _is_other(entry):
-            settings = ", ".join(_setting(entry, name) for name in entry["changed"] if name != "preset")
-            title = f"{entry['preset']}, {settings}" if settings else str(entry["preset"])
-            runs.setdefault((title, entry["model"]), {})[entry["seed"]] = entry
+            names = [name for name in entry["changed"] if name != "preset"]
+            settings = ["other splits" if name == "data.seed" else _setting(entry, name) for name in names]
+            title = ", ".join([str(entry["preset"]), *settings, *(["older data"] if entry["outdated"] else [])])
+            data_seed = entry["settings"].get("data", {}).get("seed")
+            runs.setdefault((title, entry["model"]), {})[entry["seed"], data_seed] = entry
     return [_other(title, model, list(chosen.values()), epoch) for (title, model), chosen in sorted(runs.items())]
 
 
 def _is_other(entry: Mapping[str, Any]) -> bool:
     readable = "settings" not in entry["changed"]
-    return readable and not entry["shortened"] and entry["preset"] not in paper_presets()
+    own = not in_paper(str(entry["preset"])) or entry["changed"] == ["data.seed"]
+    return readable and not entry["shortened"] and own
 
 
 def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
@@ -146,22 +187,44 @@ def _setting(entry: Mapping[str, Any], name: str) -> str:
     return f"{name.replace('model.options.', 'model.')} = {found}"  # as --set takes it
 
 
-def _table(source: Mapping[str, Any], runs: Mapping[tuple[str, str], Any], epoch: str) -> Table:
+def _table(
+    source: Mapping[str, Any],
+    runs: Mapping[tuple[str, str], Any],
+    epoch: str,
+    seconds: Mapping[tuple[str, str], float],
+) -> Table:
     cells: dict[str, dict[str, Cell]] = {}
     for preset in source["columns"]:
         ours = {
-            model: _summary(list(chosen.values()), source["metric"], source["scale"], epoch)
+            model: found
             for (name, model), chosen in runs.items()
             if name == preset and (model in MODELS or is_own(model))
+            if (found := _summary(list(chosen.values()), source["metric"], source["scale"], epoch))
         }
         naive_runs = [chosen for (name, model), chosen in runs.items() if name == preset and model in NAIVE]
         cells[preset] = {}
         for model in _in_order({*source[preset], *ours}):
-            printed, found = source[preset].get(model), ours.get(model)
+            printed = Printed.parse(source[preset][model]) if model in source[preset] else None
             naive, own = model in NAIVE, runs.get((preset, model), {})
             beaten = not naive and any(_loses(own, rule, source["metric"], epoch) for rule in naive_runs)
-            cells[preset][model] = Cell(Printed(*printed) if printed else None, found, naive, beaten)
+            same_way = None
+            if printed and (printed.quoted or printed.one_step):
+                name = preset.replace("interpolation", "one-step") if printed.one_step else preset
+                taken = list(runs.get((name, model), {}).values())
+                metric = "rubanova" if printed.quoted else source["metric"]
+                same_way = _summary(taken, metric, source["scale"], epoch)
+            alike = list(runs.get((preset + PUBLISHED, model), {}).values())
+            published = _summary(alike, source["metric"], source["scale"], epoch)
+            times = (
+                _ratio(paper_seconds(preset, model), paper_seconds(preset, "cru")),
+                _ratio(seconds.get((preset, model)), seconds.get((preset, "cru"))),
+            )
+            cells[preset][model] = Cell(printed, ours.get(model), naive, beaten, same_way, published, times)
     return Table(source["number"], source["title"], source["digits"], dict(source["columns"]), cells)
+
+
+def _ratio(seconds: float | None, of_cru: float | None) -> float | None:
+    return seconds / of_cru if seconds and of_cru else None
 
 
 def _in_order(models: Iterable[str]) -> list[str]:
@@ -171,22 +234,30 @@ def _in_order(models: Iterable[str]) -> list[str]:
 
 
 def _loses(own: Mapping[int, Any], rule: Mapping[int, Any], metric: str, epoch: str) -> bool:
-    """Whether a naive model is better on the seeds, which fix the data, that both have."""
-    both = own.keys() & rule.keys()
+    """Whether a naive model is better on the same data."""
 
     def score(runs: Mapping[int, Any]) -> float:
-        return statistics.fmean(_score(runs[seed], metric, epoch) for seed in both)
+        return statistics.fmean(_score(entry, metric, epoch) for entry in runs.values())
 
-    return bool(both) and score(rule) < score(own)
+    same = {entry["outdated"] for entry in [*own.values(), *rule.values()]}
+    return bool(own) and len(same) == 1 and score(rule) < score(own)
 
 
 def _score(entry: Mapping[str, Any], metric: str, epoch: str) -> float:
+    return float(_scores(entry, epoch)[metric])
+
+
+def _scores(entry: Mapping[str, Any], epoch: str) -> Mapping[str, float]:
     test = entry["scores"][epoch]["test"]
-    return float(test[test["scored"]][metric])
+    scores: Mapping[str, float] = test[test["scored"]]
+    return scores
 
 
-def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, epoch: str) -> Ours:
+def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, epoch: str) -> Ours | None:
+    """None where no run has the score: older ones lack Rubanova's average."""
+    entries = [entry for entry in entries if metric in _scores(entry, epoch)]
+    if not entries:
+        return None
     values = [_score(entry, metric, epoch) / scale for entry in entries]
-    seconds = statistics.median(entry["seconds_per_epoch"] for entry in entries)
     std = statistics.stdev(values) if len(values) > 1 else None
-    return Ours(statistics.fmean(values), std, len(values), seconds)
+    return Ours(statistics.fmean(values), std, len(values), entries[0]["outdated"])

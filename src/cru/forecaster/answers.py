@@ -14,6 +14,8 @@ from cru.forecaster.calibration import UNREAD, Calibration
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model
+from cru.threads import threads_for
+from cru.training.loop import work_of
 
 BATCH = 64  # series that are answered together
 
@@ -74,13 +76,22 @@ def raw_answers(
     alone, owner = np.flatnonzero(early), series.series_index[early]
     _run(model, series.keep(~early), np.flatnonzero(~early), BATCH, mean, var)
     _run(model, series.excerpts(owner, series.step_index[alone], np.ones_like(owner)), alone, 64 * BATCH, mean, var)
+    check_predictions(mean, var)
     return mean, var
+
+
+def check_predictions(mean: Float[np.ndarray, "..."], var: Float[np.ndarray, "..."]) -> None:
+    """Refuse what only damaged weights or a damaged state can give."""
+    if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
+        raise ValueError(
+            "the model must give finite means and variances, got others. Its weights or states are damaged."
+        )
 
 
 def _run(model: Model, series: SeriesSet, place: np.ndarray, size: int, mean: np.ndarray, var: np.ndarray) -> None:
     """Write what a model says at each row of ``series`` into its ``place``."""
     some = np.flatnonzero(series.lengths)
-    with torch.no_grad(), evaluating(model):
+    with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
         for numbers in alike(series.lengths[some], size):
             chosen = some[numbers]
             batch = series.batch(chosen, dtype=model.dtype)

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import re
 import warnings
+import zoneinfo
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -192,6 +193,28 @@ class Clock:
         length = gap * UNITS[self.unit] * (1 + 1e-9)
         fitting = [n * UNITS[unit] for unit, counts in _STEPS.items() for n in counts if n * UNITS[unit] <= length]
         return max(fitting, default=length) / UNITS[self.unit]
+
+    def check(self) -> None:
+        """Refuse an origin or a zone that is none, as a damaged file may have."""
+        try:
+            origin = datetime.datetime.fromisoformat(str(self.origin))
+            zone = zoneinfo.ZoneInfo(self.zone) if self.zone is not None else None
+            self.stamps(np.array([0.0]))
+        except (ValueError, OSError, OverflowError, zoneinfo.ZoneInfoNotFoundError, pl.exceptions.PolarsError):
+            zone, origin = None, None
+        if origin is None or origin.tzinfo is not None or (self.zone is not None and zone is None):
+            raise ValueError("`clock` must have an origin that is a date and a zone that there is")
+
+    def check_range(self, numbers: np.ndarray) -> None:
+        """Refuse times that are no dates of the years 1 to 9999, for a clock of dates."""
+        if self.kind == "number" or not len(numbers):
+            return
+        origin = datetime.datetime.fromisoformat(str(self.origin))
+        for number in (numbers.min(), numbers.max()):
+            try:
+                origin + datetime.timedelta(microseconds=float(number) * UNITS[self.unit] / 1000)
+            except (OverflowError, ValueError):
+                raise ValueError(f"`times` must be dates of the years 1 to 9999, got {number:g}{self.unit}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; ``Clock(**saved)`` makes it again."""

@@ -25,6 +25,7 @@ from cru.forecaster.frames import (
 from cru.forecaster.manners import Estimator
 from cru.forecaster.scoring import constant, errors_of, judge, r_squared
 from cru.models import Model
+from cru.threads import check_fork
 from cru.training.listener import Listener
 from cru.training.settings import TrainingSettings, build
 
@@ -233,24 +234,24 @@ class Forecaster(Estimator):
         save(self, Path(folder), history=history)
 
     @classmethod
-    def load(cls: type[Fitted], folder: Path | str) -> Fitted:
-        """The forecaster that `save` wrote."""
+    def load(cls: type[Fitted], folder: Path | str, *, allow_code: bool = False) -> Fitted:
+        """Load the forecaster that `save` wrote.
+
+        A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run
+        it.
+        """
         from cru.forecaster.folder import load
 
-        return load(Path(folder), cls)
+        return load(Path(folder), cls, allow_code=allow_code)
 
     def _listener(self) -> Listener:
-        from rich.console import Console
-
+        from cru.console import PlainConsole
         from cru.training.listener import listener_for
 
-        return (
-            listener_for(Console(stderr=True, highlight=False, markup=False), self.model, self.minutes)
-            if self.progress
-            else Listener()
-        )
+        return listener_for(PlainConsole(stderr=True), self.model, self.minutes) if self.progress else Listener()
 
     def _series(self, table: Any) -> SeriesSet:
+        check_fork()
         if table is not None:
             series = further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
             _warn(changed(series, self.scaler_, self.calibration_), stacklevel=4)

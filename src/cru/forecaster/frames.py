@@ -12,11 +12,13 @@ import numpy as np
 import polars as pl
 
 from cru.data import Scaler, SeriesSet, from_table
+from cru.data.formulas import warn_of_formulas
 from cru.data.reading import read_table
 from cru.data.series import ReadingError
 from cru.data.tables import AVERAGE, LEAVE_OUT, SEVERAL
 from cru.errors import some
 from cru.forecaster.clock import Clock
+from cru.threads import check_fork
 
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
 _ANSWERS = re.compile(r"variable|mean|std|sample|value|(lo|hi)-[\d.]+")
@@ -183,6 +185,7 @@ def long_frame(
     polars: bool,
 ) -> Any:
     """One row for each answer: ``before``, id, time, variable, then the columns of ``numbers``."""
+    check_fork()
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
         named = pl.Series(list(ids), dtype=pl.String)
@@ -213,6 +216,7 @@ def write_frame(frame: Any, path: Path) -> None:
     if path.suffix.lower() == ".parquet":
         table.write_parquet(path)
     else:
+        warn_of_formulas(table, path)
         table.write_csv(path)
 
 

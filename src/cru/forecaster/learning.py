@@ -31,7 +31,7 @@ WINDOW = 100  # readings in training: short windows make more steps of the optim
 LONG = 500  # in validation, which takes parts of longer series
 EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
 TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
-_SPLIT, _TRAIN, _VALIDATE, _WINDOWS = 0, 1, 2, 4  # streams of the seed; 3 is in scoring
+_TRAIN, _VALIDATE = 1, 2  # what is practised; 3 is in scoring
 
 
 class Parts(NamedTuple):
@@ -53,7 +53,7 @@ def divide(series: SeriesSet, seed: int) -> Parts:
             f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "
             f"got one with {len(series.times)}."
         )
-    order = generator((seed, _SPLIT)).permutation(len(series))
+    order = generator(seed, "forecaster split").permutation(len(series))
     held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]
     validation = series.take(np.sort(held))
     short = np.minimum(validation.lengths, LONG)
@@ -130,7 +130,7 @@ def learn(
     whole = practice(parts.train, (seed, _TRAIN))
 
     def renew(epoch: int) -> SeriesSet:
-        return practice(windows(parts.train, generator((seed, _WINDOWS, epoch))), (seed, _TRAIN, epoch))
+        return practice(windows(parts.train, generator((seed, epoch), "windows")), (seed, _TRAIN, epoch))
 
     spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train))
     spec = dataclasses.replace(spec, longest_gap=longest_lead(renew(0)))

@@ -31,7 +31,7 @@ def practice(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
     >>> practice(series, seed=0).task.scored
     'hidden'
     """
-    rng = generator(seed)
+    rng = generator(seed, "practice")
     kind = np.repeat(rng.integers(0, 3, len(series)), series.lengths)
     never = np.repeat(rng.random((len(series), len(series.names))) < VARIABLES, series.lengths, 0)
     withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < VALUES))

@@ -39,7 +39,7 @@ def trajectories(
     these draws are spread otherwise than `predict` says; but their order says how a trajectory hangs together. So the
     k-th of m draws at a time becomes the k/m-quantile of `predict` there. A reading that is there stays as it is.
     """
-    rng, series, size = generator(seed), with_values(series), len(forecaster.names_)
+    rng, series, size = generator(seed, "trajectories"), with_values(series), len(forecaster.names_)
     asked = [np.unique(each) for each in times]
     counts = np.array([len(each) for each in asked], np.int64)
     onward = forecaster.model_.streams and _later(series, asked)

@@ -5,20 +5,23 @@ import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64
+from pydantic import model_validator
 from torch import Tensor
 
 from cru.data import Batch
 from cru.errors import did_you_mean
-from cru.forecaster.answers import Answer, calibrated, check_levels, lead_of
+from cru.forecaster.answers import Answer, calibrated, check_levels, check_predictions, lead_of
 from cru.forecaster.folder import fingerprint
 from cru.forecaster.frames import name_of, sensible
 from cru.forecaster.rows import Rows
 from cru.models.base import Prediction, State
+from cru.models.loading import check_tensors
+from cru.schema import Checksum, Schema, check
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
@@ -26,6 +29,20 @@ if TYPE_CHECKING:
 
 SORT = "Sort the readings, or open the stream with late='drop'."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
+
+
+class StreamHeader(Schema):
+    """The header of a file of states: one id for each row."""
+
+    kind: Literal["stream"]
+    model: Checksum
+    ids: list[str]
+
+    @model_validator(mode="after")
+    def _unique(self) -> "StreamHeader":
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError("`ids` must differ from each other")
+        return self
 
 
 class Kept(NamedTuple):
@@ -160,10 +177,17 @@ class Stream:
         tensors, header = read_checkpoint(Path(path))
         if header.get("kind") != "stream":
             raise ValueError(f"{path} must hold the state of a stream, as `save` writes it; this is something else.")
-        if header["model"] != fingerprint(self.forecaster):
+        found = check(StreamHeader, header, path)
+        if found.model != fingerprint(self.forecaster):
             raise ValueError(f"{path} holds the state of another model: a state belongs to the weights that made it.")
+        if self.forecaster.columns_.id is None and found.ids not in ([], ["0"]):
+            raise ValueError(f"`ids` in {path} must be a single '0': the model was fitted without ids.")
+        wanted = {
+            name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in self.rows.as_tensors().items()
+        }
+        check_tensors(tensors, wanted, path)
         self.rows.read(tensors)
-        self.names = header["ids"]
+        self.names = list(found.ids)
         self.rows_of = {name: row for row, name in enumerate(self.names)}
 
     def add(self, names: Sequence[str]) -> int:
@@ -195,6 +219,7 @@ class Stream:
         """What the model said, in the user's units; one row for each of the leads."""
         mean, var = (part.double().numpy().reshape(len(lead), -1) for part in said[:2])  # type: ignore[union-attr]
         fitted = self.forecaster
+        check_predictions(mean, var)
         return calibrated(mean, var, lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels)
 
     def too_early(self, name: str, moment: float, kept: Kept, hint: str) -> ValueError:

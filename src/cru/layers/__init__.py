@@ -8,6 +8,7 @@ from cru.layers.fast_cru import FastCRU
 from cru.layers.filter import KalmanLayer
 from cru.layers.paired import PairedCRU
 from cru.layers.rkn import RKN
+from cru.layers.structural import StructuralLayer
 
 __all__ = [
     "CRU",
@@ -19,6 +20,7 @@ __all__ = [
     "KalmanLayer",
     "MLPEncoder",
     "PairedCRU",
+    "StructuralLayer",
     "mlp_decoder",
     "tanh_decoder",
 ]

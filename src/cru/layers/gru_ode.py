@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cru.layers.checks import require
+from cru.layers.checks import check_count, require
 from cru.layers.observation import ObservationModel
 from cru.layers.ode import ODE
 from cru.layers.ragged import Parts, Ragged
@@ -87,7 +87,8 @@ class GRUODEBayes(nn.Module):
         observation: what a state says of the inputs, and how to read an error of it.
         f_obs: from (n, state) to (n, parameters of ``observation``).
         prep_units: units of the preparation network for each feature.
-        longest: a longer gap is solved in as many equal parts as it needs, 16 at most.
+        longest: a longer gap is solved in as many equal parts as it needs.
+        most_parts: but in no more than these.
     """
 
     def __init__(
@@ -98,9 +99,12 @@ class GRUODEBayes(nn.Module):
         f_obs: nn.Module,
         prep_units: int,
         longest: float = math.inf,
+        most_parts: int = 16,
     ) -> None:
         super().__init__()
         require(longest > 0, f"`longest` must be positive, got {longest}.")
+        check_count("most_parts", most_parts)
+        self.most_parts = most_parts
         self.ode, self.observation, self.f_obs, self.longest = ode, observation, f_obs, longest
         size = observation.size
         self.f_prep = Preparation(size, observation.statistics, prep_units)
@@ -115,7 +119,7 @@ class GRUODEBayes(nn.Module):
         start: Float[Tensor, "batch state"] | None = None,
     ) -> BayesStates:
         """States and predictions of ``x`` at each time, from ``start`` if given; ``delta`` is the gap before it."""
-        parts = Parts.of(delta, self.longest)
+        parts = Parts.of(delta, self.longest, self.most_parts)
         x, mask, delta = parts.spread(x), parts.spread(mask), parts.delta
         observed = mask.any(-1)
         active = (delta > 0) | observed

@@ -17,8 +17,7 @@ LOG_VARIANCE_LIMIT = 10.0
 class ObservationModel(Protocol):
     """A distribution of each of ``size`` inputs, from raw parameters.
 
-    ``nll`` is what is lost before the update; ``surprise`` the divergence, after it, of the prediction from the
-    Bayesian combination of the earlier prediction and the observation.
+    ``nll`` is what is lost before the update; ``surprise`` the divergence, after it, from the observation.
     """
 
     size: int
@@ -31,14 +30,13 @@ class ObservationModel(Protocol):
 
     def nll(self, x: Tensor, raw: Tensor) -> Tensor: ...  # noqa: D102
 
-    def surprise(self, x: Tensor, before: Tensor, after: Tensor) -> Tensor: ...  # noqa: D102
+    def surprise(self, x: Tensor, after: Tensor) -> Tensor: ...  # noqa: D102
 
 
 class GaussianObservation:
     """Mean and log variance; the log variance is held between -10 and 10.
 
-    ``noise`` is the standard deviation of the observations themselves, relative to which a prediction is combined
-    with one.
+    ``noise`` is the standard deviation of the observations themselves.
     """
 
     parameters_per_input: ClassVar[int] = 2
@@ -70,20 +68,14 @@ class GaussianObservation:
         return F.gaussian_nll_loss(mean, x, var, full=True, reduction="none")
 
     def surprise(
-        self,
-        x: Float[Tensor, "*n input"],
-        before: Float[Tensor, "*n parameters"],
-        after: Float[Tensor, "*n parameters"],
+        self, x: Float[Tensor, "*n input"], after: Float[Tensor, "*n parameters"]
     ) -> Float[Tensor, "*n input"]:
-        """KL(p_Bayes ‖ p_post) with p_Bayes ∝ N(mean⁻, var⁻) · N(x, noise²)."""
-        mean, var = self.moments(before)
-        gain = var / (var + self.noise**2)
-        bayes_mean, bayes_var = mean + gain * (x - mean), self.noise**2 * gain
-        return gaussian_kl(bayes_mean, bayes_var, *self.moments(after))
+        """KL(p_post ‖ N(x, noise²))."""
+        return gaussian_kl(*self.moments(after), x, torch.full_like(x, self.noise**2))
 
 
 class BernoulliObservation:
-    """A logit for each input in [0, 1]. An observed value is exact, so the Bayesian combination is the value itself."""
+    """A logit for each input in [0, 1]. An observed value is exact."""
 
     parameters_per_input: ClassVar[int] = 1
     statistics: ClassVar[int] = 3
@@ -108,11 +100,8 @@ class BernoulliObservation:
         return F.binary_cross_entropy_with_logits(raw, x, reduction="none")
 
     def surprise(
-        self,
-        x: Float[Tensor, "*n input"],
-        before: Float[Tensor, "*n parameters"],
-        after: Float[Tensor, "*n parameters"],
+        self, x: Float[Tensor, "*n input"], after: Float[Tensor, "*n parameters"]
     ) -> Float[Tensor, "*n input"]:
-        """KL(Bernoulli(x) ‖ p_post)."""
+        """KL(Bernoulli(x) ‖ p_post): the other direction is infinite for an exact value."""
         entropy = -(torch.xlogy(x, x) + torch.xlogy(1 - x, 1 - x))
         return self.nll(x, after) - entropy

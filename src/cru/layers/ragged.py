@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
-MOST_PARTS = 16  # of one gap
 ROUNDING = 1e-3  # of a part, by which a gap may exceed a whole number of them
 
 
@@ -69,9 +68,9 @@ class Parts(NamedTuple):
     end: Int64[Tensor, "batch time"]
 
     @classmethod
-    def of(cls, delta: Float[Tensor, "batch time"], longest: float) -> "Parts":
-        """Equal parts of each gap, none above ``longest`` unless there would be more than 16."""
-        count = (delta / longest - ROUNDING).ceil().clamp(1, MOST_PARTS)
+    def of(cls, delta: Float[Tensor, "batch time"], longest: float, most: int = 16) -> "Parts":
+        """Equal parts of each gap, none above ``longest`` unless there would be more than ``most``."""
+        count = (delta / longest - ROUNDING).ceil().clamp(1, most)
         end = count.long().cumsum(1) - 1
         longest_series = max(end[:, -1].tolist(), default=0) + 1
         number = torch.arange(longest_series, device=delta.device).expand(len(delta), -1).contiguous()

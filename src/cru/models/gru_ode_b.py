@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
-from cru.functional.likelihood import mean_over_times, summed
+from cru.functional.likelihood import summed
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
 from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady
@@ -19,11 +19,16 @@ from cru.models.recurrent import Hidden
 
 @dataclass(frozen=True, kw_only=True)
 class GRUODEBConfig(SolverConfig):
-    """The authors' sizes for USHCN, but a state of M (appendix D). Trained at 0.001 with a weight decay of 1e-4."""
+    """The authors' sizes for USHCN, but a state of M (appendix D). Trained at 0.001 with a weight decay of 1e-4.
+
+    The presets take the authors' Euler steps of 0.1: ``solver="euler", longest=0.1, most_parts=1000``.
+    """
 
     solver: str = "midpoint"  # this and euler run on a clock that is stable over any gap; others are not
     steps: int = 1  # per part of a gap, for a fixed-step solver
     longest: float = 1.0  # part of a gap, in the unit of the times; the state relaxes at a rate of at most 1
+    most_parts: int = 16  # of a gap
+    train_on_targets: bool = False  # training reads every target, as the authors trained for forecasts
     obs_units: int = 25  # f_obs: what the state says of the inputs
     prep_units: int = 10  # f_prep, for each feature
     dropout: float = 0.2  # in f_obs
@@ -32,7 +37,7 @@ class GRUODEBConfig(SolverConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_counts("obs_units", "prep_units")
+        self.check_counts("obs_units", "prep_units", "most_parts")
         self.check_positive("longest", "noise")
         self.check_not_negative("mixing")
         self.check_shares("dropout")
@@ -43,8 +48,7 @@ class GRUODEBModel(BaselineModel):
 
     Where the targets are the inputs, as in interpolation and extrapolation, f_obs of the state after the update is the
     prediction, and the loss is the likelihood of every target *before* the update at its time, plus ``mixing`` times
-    the divergence, after it, from the Bayesian combination of prediction and observation. Pictures enter and leave as
-    raw pixels.
+    the divergence, after it, from the observation, summed over each series. Pictures enter and leave as raw pixels.
 
     Where they are not, or with an ``encoder``, the state is decoded, on pictures it reads latent observations, and the
     likelihood of the targets is added to the two parts; of latent observations both count ``mixing`` times.
@@ -72,12 +76,17 @@ class GRUODEBModel(BaselineModel):
         clock = settling if config.solver in OPEN_SOLVERS else steady
         ode = ODE(GRUODEField(state), clock=clock, **config.solving)  # type: ignore[arg-type]
         longest = config.longest if config.solver in FIXED_SOLVERS else math.inf
-        self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units, longest)
+        self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units, longest, config.most_parts)
         self.output = None if own else state_output(spec, config, config.obs_units)
 
-    def run(self, batch: Batch, state: Hidden | None = None) -> tuple[Tensor, Tensor, BayesStates]:
-        """What is observed, where, and all states and predictions of it."""
-        x, mask = self.observations(batch)
+    def run(
+        self, batch: Batch, state: Hidden | None = None, *, on_targets: bool = False
+    ) -> tuple[Tensor, Tensor, BayesStates]:
+        """What is observed, where, and all states and predictions of it; ``on_targets`` it reads every target."""
+        if on_targets:
+            x, mask = self.targets(batch).flatten(2), batch.target_mask.expand_as(batch.targets).flatten(2)
+        else:
+            x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
         start, since = (None, None) if state is None else state
         return x, mask, self.layer(x, mask, gaps(self.elapsed(batch, state), since, 1.0, x.dtype), start)
@@ -102,16 +111,18 @@ class GRUODEBModel(BaselineModel):
 
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The two parts, and the likelihood of the targets where they are not the inputs."""
-        x, mask, states = self.run(batch)
+        x, mask, states = self.run(batch, on_targets=self.own and self.config.train_on_targets)
         x = x.detach()  # an encoder is not trained to be predictable
-        second = summed(self.observation.surprise(x, states.predicted, states.updated), mask)
+        second = summed(self.observation.surprise(x, states.updated), mask)
         if self.own:
             targets = self.targets(batch).flatten(2)
             counted = batch.target_mask.expand_as(batch.targets).flatten(2)
             first = summed(self.observation.nll(targets, states.predicted), counted)
-            return mean_over_times(first + self.config.mixing * second, counted)
+            return (first + self.config.mixing * second).sum(1).mean()
         # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.
         weight = 1.0 if isinstance(self.encoder, nn.Flatten) else self.config.mixing
         first = summed(self.observation.nll(x, states.predicted), mask)
-        parts = mean_over_times(weight * first + self.config.mixing * second, mask)
-        return parts + self.nll(self.predict(states, batch), batch)
+        points = batch.target_mask.flatten(2).any(-1).sum() / len(mask)
+        return (weight * first + self.config.mixing * second).sum(1).mean() + points * self.nll(
+            self.predict(states, batch), batch
+        )

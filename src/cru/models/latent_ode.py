@@ -20,8 +20,8 @@ class LatentODEConfig(SolverConfig, VariationalConfig):
     step, down to a tenth."""
 
     recognition_size: int = 40  # state of the recognition network
-    units: int = 50  # of both ODE functions, the gates, and the networks around the code
-    layers: int = 3  # of both ODE functions
+    units: int = 50  # of both ODE functions, the gates, and the network before the code
+    layers: int = 5  # linear maps in both ODE functions: "3 layers" of the paper, and one map in and one out
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +47,7 @@ class LatentODEModel(BaselineModel, VariationalModel):
         self.recognition = ODERNN(ode(hidden), GRUUpdate(2 * self.latent_size, hidden, units), hidden)
         self.to_code = nn.Sequential(nn.Linear(hidden, units), nn.Tanh(), nn.Linear(units, 2 * size))
         self.generator = ode(size)
-        self.output = state_output(spec, config, units)
+        self.output = state_output(spec, config, None)
 
     def encode(self, batch: Batch) -> Code:
         """q(z_0), from the last observation back to the first time."""

@@ -1,5 +1,6 @@
 """mTAND as a model (Shukla and Marlin 2021): attention over time, onto reference points and back."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -13,7 +14,7 @@ from cru.models.base import Batch, Prediction, Spec
 from cru.models.networks import default_state_size
 from cru.models.output import Output
 from cru.models.parts import unit_times
-from cru.models.variational import Code, VariationalConfig, VariationalModel
+from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class MTANDConfig(VariationalConfig):
     units: int = 10  # of the GRUs of encoder and decoder, in each direction
     dense_units: int = 50  # of the networks before the code and at the output
     reference_points: int = 64
+    samples: int = 5  # k of the importance-weighted bound
     embedding: int = 128  # of time
     num_heads: int = 1
     full: bool | None = None  # the autoencoder, or the encoder alone; None: full unless for a regression
@@ -40,9 +42,9 @@ class MTANDModel(VariationalModel):
     """Time attention reads the series at 64 reference points, a GRU in both directions runs over them, and time
     attention reads that at the times of the batch.
 
-    Full puts a Gaussian code of M at each reference point between two such GRUs, and is trained as a variational
-    autoencoder. Enc has no code: its "code" is what the GRU says, and its loss the likelihood alone. Pictures enter and
-    leave as raw pixels.
+    Full puts a Gaussian code of M at each reference point between two such GRUs, and is trained on the
+    importance-weighted bound (Burda et al. 2016). Enc has no code: its "code" is what the GRU says, and its loss the
+    likelihood alone. Pictures enter and leave as raw pixels.
     """
 
     Config: ClassVar[type] = MTANDConfig
@@ -104,10 +106,26 @@ class MTANDModel(VariationalModel):
         return self.read(self.summarise(batch), batch)
 
     def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """The lower bound of Full, the likelihood of Enc."""
-        if self.full:
-            return super().loss(batch, progress=progress)
-        return self.steady_nll(self(batch), batch)
+        """The importance-weighted bound of Full, the likelihood of Enc.
+
+        With draws z_1 ... z_k of the code, -log 1/k Σ p(targets | z) (p(z) / q(z))^weight of each series, divided by
+        its targets. The variance that the model gives is trained beside it.
+        """
+        if not self.full:
+            return self.steady_nll(self(batch), batch)
+        code, weight = self.encode(batch), kl_weight(progress, self.config.annealing)
+        draws = [code.sample() for _ in range(self.config.samples)]
+        predictions = [self.decode(draw, batch) for draw in draws]
+        logs = [self.fixed_log_likelihood(prediction, batch) for prediction in predictions]
+        ratios = [code.log_ratio(draw) for draw in draws]
+        terms = torch.stack([log + weight * ratio for log, ratio in zip(logs, ratios, strict=True)])
+        bound = terms.logsumexp(0) - math.log(len(draws))
+        counts = batch.target_mask.expand_as(batch.targets).flatten(1).sum(1)
+        series = counts > 0
+        mean = torch.where(series, bound / counts.clamp(min=1), 0.0).sum() / series.sum().clamp(min=1)
+        variances = torch.stack([self.variance_nll(prediction, batch) for prediction in predictions]).mean()
+        points = batch.target_mask.flatten(2).any(-1).sum()  # from a mean over time points to one over targets
+        return variances * points / counts.sum().clamp(min=1) - mean
 
 
 def _dense(inputs: int, units: int, outputs: int) -> nn.Sequential:

@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
+from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
 from cru.models.base import Batch, Model, Spec
@@ -48,6 +49,12 @@ class SolverConfig(BaselineConfig):
         super().__post_init__()
         self.check_counts("steps")
         self.check_positive("rtol", "atol")
+        for name, fits, rule in (
+            ("steps", self.steps <= 1000, "at most 1000"),
+            ("rtol", self.rtol >= 1e-12, "at least 1e-12"),
+            ("atol", self.atol >= 1e-12, "at least 1e-12"),
+        ):  # else a prediction would never end
+            require(fits, f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
 
     @property
     def solving(self) -> dict[str, str | int | float]:
@@ -88,13 +95,17 @@ class BaselineModel(Model):
         return gaps(self.elapsed(batch, state), since, unit_scale(self.spec), self.dtype)
 
 
-def state_output(spec: Spec, config: BaselineConfig, units: int) -> Output:
-    """Decode a state: as the CRU does on pictures; else the mean with a layer of ``units``, the variance linearly."""
+def state_output(spec: Spec, config: BaselineConfig, units: int | None) -> Output:
+    """Decode a state: as the CRU does on pictures; else the variance linearly, the mean with a layer of ``units``.
+
+    Without ``units`` the mean is linear, too.
+    """
     size = config.state_size(spec)
     pictures = spec.is_image
     mean, variance = config.decoder, config.variance_decoder
     if mean is None:
-        mean = make_decoder(spec, size) if pictures else tanh_decoder(size, spec.target_size, units)
+        linear = nn.Linear(size, spec.target_size) if units is None else tanh_decoder(size, spec.target_size, units)
+        mean = make_decoder(spec, size) if pictures else linear
     if variance is None:
         variance = make_variance_decoder(spec, size) if pictures else nn.Linear(size, spec.target_size)
     return Output(spec, mean, variance, config.variance_map)

@@ -87,6 +87,17 @@ def is_own(name: str) -> bool:
     return ":" in name
 
 
+def check_loadable(name: str, source: object, *, allow_code: bool) -> None:
+    """Refuse a name that a file gives, unless it is in `MODELS` or the caller allows code: an import runs code."""
+    if is_own(name) and not allow_code:
+        raise ValueError(
+            f"{source} names the model {name!r:.100}, which would import and run the module "
+            f"{name.partition(':')[0]!r:.100}. If you trust it, allow it with allow_code=True (--allow-code)."
+        )
+    if not is_own(name) and name not in MODELS:
+        raise ValueError(f"{source} names the model {name!r:.100}, which there is not; {did_you_mean(name, MODELS)}")
+
+
 def _own_entry(name: str) -> Entry:
     module, _, own = name.partition(":")
     try:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from cru.functional.likelihood import bernoulli_nll, gaussian_nll
 from cru.models.base import Batch, Model, Prediction
 from cru.models.options import Config
 
@@ -33,7 +34,22 @@ class SteadyModel(Model):
 
     def steady_nll(self, prediction: Prediction, batch: Batch) -> Float[Tensor, ""]:
         """The sum of both; the likelihood alone where it is Bernoulli."""
+        return self.nll(self._fixed(prediction), batch) + self.variance_nll(prediction, batch)
+
+    def variance_nll(self, prediction: Prediction, batch: Batch) -> Float[Tensor, ""]:
+        """The likelihood that trains the variance and not the mean; 0 where there is no variance."""
         if prediction.var is None:
-            return self.nll(prediction, batch)
-        fixed = prediction._replace(var=torch.full_like(prediction.var, self.config.target_noise**2))
-        return self.nll(fixed, batch) + self.nll(prediction._replace(mean=prediction.mean.detach()), batch)
+            return prediction.mean.new_zeros(())
+        return self.nll(prediction._replace(mean=prediction.mean.detach()), batch)
+
+    def fixed_log_likelihood(self, prediction: Prediction, batch: Batch) -> Float[Tensor, " batch"]:
+        """log p(targets) of each series with the fixed noise, summed over time points."""
+        mean, var = self._fixed(prediction)[:2]
+        targets, mask = self.targets(batch).to(mean.dtype), batch.target_mask
+        nll = bernoulli_nll(targets, mean, mask) if var is None else gaussian_nll(targets, mean, var, mask)
+        return -nll.sum(-1)
+
+    def _fixed(self, prediction: Prediction) -> Prediction:
+        if prediction.var is None:
+            return prediction
+        return prediction._replace(var=torch.full_like(prediction.var, self.config.target_noise**2))

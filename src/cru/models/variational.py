@@ -1,5 +1,6 @@
 """What the two variational models share: a Gaussian code, its divergence from the prior, and how that is annealed."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -12,19 +13,20 @@ from cru.models.base import Batch, Prediction
 from cru.models.steady import SteadyConfig, SteadyModel
 
 _LOG_VARIANCE_LIMIT = 20.0
+_WAIT = 10  # hundredths of the training before the divergence counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariationalConfig(SteadyConfig):
     """How the lower bound is estimated and annealed."""
 
-    samples: int = 1  # draws of the code for each series, in the loss and in the intermediates
-    annealing: float = 0.5  # share of the training over which the weight of the divergence grows from 0 to 1
+    samples: int = 3  # draws of the code for each series, in the loss and in the intermediates
+    annealing: float = 0.99  # the weight of the divergence is 1 - annealing^n; 0: always 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_counts("samples")
-        self.check_not_negative("annealing")
+        self.check_shares("annealing")
 
 
 class Code(NamedTuple):
@@ -42,6 +44,11 @@ class Code(NamedTuple):
     def sample(self) -> Float[Tensor, "batch *code"]:
         """A draw for every series."""
         return self.mean + (0.5 * self.log_var).exp() * torch.randn_like(self.mean)
+
+    def log_ratio(self, draw: Float[Tensor, "batch *code"]) -> Float[Tensor, " batch"]:
+        """log N(draw | 0, I) - log q(draw) of each series, one term of the importance weight."""
+        error = (draw - self.mean).square() * (-self.log_var).exp()
+        return 0.5 * (error + self.log_var - draw.square()).flatten(1).sum(-1)
 
     def kl(self) -> Float[Tensor, " batch"]:
         """KL(q ‖ N(0, I)) of each series."""
@@ -86,9 +93,11 @@ class VariationalModel(SteadyModel):
 
 
 def kl_weight(progress: float, annealing: float) -> float:
-    """From 0 up to 1 over the first ``annealing`` of the training.
+    """Return 1 - annealing^n, where n counts the hundredths of the training after the first ten.
 
-    >>> [kl_weight(progress, 0.5) for progress in (0.0, 0.25, 0.5, 1.0)]
-    [0.0, 0.5, 1.0, 1.0]
+    Of 100 epochs these are epochs: the weight is 0 for ten of them, then 1 - 0.99^n (Rubanova et al. 2019).
+
+    >>> [round(kl_weight(progress, 0.99), 4) for progress in (0.0, 0.1, 0.11, 1.0)]
+    [0.0, 0.0, 0.01, 0.5953]
     """
-    return min(1.0, progress / annealing) if annealing > 0 else 1.0
+    return 1.0 - annealing ** max(0, math.floor(100 * progress + 1e-9) - _WAIT) if annealing > 0 else 1.0

@@ -11,8 +11,10 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -58,24 +60,29 @@ def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     return _load("paired", _REAL[dtype][0], 1) if dtype in _REAL else None
 
 
+def structural_library() -> ctypes.CDLL | None:
+    """The structural filter, smoother and likelihood, or None where there can be none."""
+    return _load("structural", "double", 1)
+
+
 @cache
 def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
     command = compiler()
     if command is None:
         return None
     try:
-        path = _built(command, source, real, half)
-        try:
-            native = ctypes.CDLL(str(path))
-        except OSError:  # cut off, or made under another system that shares the cache: once more
-            path.unlink()
-            native = ctypes.CDLL(str(_built(command, source, real, half)))
+        native = _kept_or_made(command, source, real, half)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s\n%s", error, said)
         return None
     arrays = ctypes.POINTER(ctypes.c_void_p)
     sizes, index = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64
+    if source == "structural":
+        for name in ("filter", "smooth", "likelihood"):
+            run = getattr(native, f"cru_structural_{name}")
+            run.argtypes, run.restype = [sizes, arrays, arrays, index, index], None
+        return native
     for name in ("cru_filter", "cru_smooth") if source == "paired" else ("cru_filter",):
         forward, backward = getattr(native, name), getattr(native, f"{name}_backward")
         forward.argtypes = [ctypes.c_int, sizes, arrays, arrays, index, index]
@@ -84,31 +91,83 @@ def _load(source: str, real: str, half: int) -> ctypes.CDLL | None:
     return native
 
 
-def _built(command: tuple[str, ...], source: str, real: str, half: int) -> Path:
-    """Path of the shared library, compiled for this very processor if it is not in the cache yet."""
+def _kept_or_made(command: tuple[str, ...], source: str, real: str, half: int) -> ctypes.CDLL:
+    """The shared library for this very processor, out of the cache, or compiled into it."""
     here = Path(__file__).parent
     native = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
     flags = (*_FLAGS, *native, f"-DREAL={real}", f"-DHALF={half}", *_constants(real))
     key = hashlib.sha256(repr((command, flags, _processor())).encode())
-    for name in (f"{source}.cpp", *_HEADERS):
-        key.update((here / name).read_bytes())
+    for file in (f"{source}.cpp", *_HEADERS):
+        key.update((here / file).read_bytes())
+    name = f"{source}-{real}-{half}-{key.hexdigest()[:16]}"
     folder = Path(os.environ.get("CRU_CACHE_DIR") or user_cache_path("cru")) / "native"
-    path = folder / f"{source}-{real}-{half}-{key.hexdigest()[:16]}.so"
-    if not path.exists():
-        folder = _writable(folder)
-        path = folder / path.name
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            fresh = Path(scratch) / path.name
-            call = [*command, *flags, str(here / f"{source}.cpp"), "-o", str(fresh)]
-            subprocess.run(call, check=True, capture_output=True, timeout=300)
-            fresh.replace(path)
-    return path
+    kept = _open_kept(folder, name)
+    if kept is not None:
+        return kept
+    folder = _writable(folder)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        fresh = Path(scratch) / "fresh.so"
+        call = [*command, *flags, str(here / f"{source}.cpp"), "-o", str(fresh)]
+        subprocess.run(call, check=True, capture_output=True, timeout=300)
+        fresh.chmod(0o700)  # whatever the umask
+        path = folder / f"{name}-{hashlib.sha256(fresh.read_bytes()).hexdigest()}.so"
+        for other in set(folder.glob(f"{name}-*.so")) - {path}:  # from before the folder was closed to others
+            other.unlink(missing_ok=True)
+        fresh.replace(path)
+    made = _open_kept(folder, name)
+    if made is None:
+        raise OSError(f"the library that was just compiled cannot be loaded from {folder}")
+    return made
+
+
+def _open_kept(folder: Path, name: str) -> ctypes.CDLL | None:
+    """Load ``name``-SHA256.so if only this user or root can have written it and its contents have that hash.
+
+    The check of owner and mode keeps out the code of other users. The hash detects damage.
+    """
+    if not folder.is_dir() or not (_owned(folder.lstat()) and _private(folder.stat())):
+        return None
+    for path in folder.glob(f"{name}-*.so"):
+        file = None
+        try:
+            # No link to elsewhere, and no wait for the other end of a pipe.
+            file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            info = os.fstat(file)
+            if not stat.S_ISREG(info.st_mode) or not _private(info):
+                raise OSError("another user can write it")
+            with open(file, "rb", closefd=False) as whole:
+                if hashlib.sha256(whole.read()).hexdigest() != path.stem.rpartition("-")[2]:
+                    raise OSError("it is damaged")
+            # The very file that was checked, whatever bears its name now. The descriptor stays open because the
+            # linker takes equal names for equal libraries.
+            checked = Path(f"/proc/self/fd/{file}")
+            return ctypes.CDLL(str(checked if checked.exists() else path))
+        except OSError as error:
+            if file is not None:
+                os.close(file)
+            log.warning("%s is not loaded and compiled again: %s", path, error)
+            with suppress(OSError):
+                path.unlink()
+    return None
+
+
+def _owned(info: os.stat_result) -> bool:
+    """Whether a file belongs to this user, or to root, who can do everything anyway."""
+    return not hasattr(os, "geteuid") or info.st_uid in (0, os.geteuid())
+
+
+def _private(info: os.stat_result) -> bool:
+    """Whether nobody but this user and root can write a file."""
+    return _owned(info) and (not hasattr(os, "geteuid") or not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def _writable(folder: Path) -> Path:
-    """``folder``, or where nothing can be kept there a private one that ends with the process."""
+    """``folder``, or where nothing can be kept there safely a private one that ends with the process."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _owned(folder.lstat()) or not _owned(folder.stat()):
+            raise OSError(f"another user owns {folder}")
+        folder.chmod(0o700)  # whatever the umask
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:

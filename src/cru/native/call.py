@@ -47,9 +47,9 @@ def no_second_derivative(ctx: Any, *grads: Any) -> None:
     raise RuntimeError("the compiled filter has a first derivative only: for a second one set CRU_NATIVE=0.")
 
 
-def pointers(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
-    """The addresses of contiguous tensors, as a C array; the tensors must be kept alive."""
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+def pointers(tensors: Sequence[Tensor | None]) -> "ctypes.Array[ctypes.c_void_p]":
+    """The addresses of contiguous tensors, as a C array with null for None; the tensors must be kept alive."""
+    return (ctypes.c_void_p * len(tensors))(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
 
 
 @cache

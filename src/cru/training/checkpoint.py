@@ -8,37 +8,49 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
-from cru.files import write_atomically
+from cru.files import read_bounded, write_atomically
 
 _FORMAT = "cru checkpoint 2"
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write so that ``path`` is either complete or as it was, whatever happens meanwhile."""
+    write_atomically(path, pack_checkpoint(tensors, header))
+
+
+def pack_checkpoint(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> bytes:
+    """Make the content of a checkpoint."""
     kept = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(header)
     metadata = {"format": _FORMAT, "sha256": _digest(kept, text), "header": text}
-    write_atomically(path, save(kept, metadata))
+    return save(kept, metadata)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header; one sentence if the file is missing, truncated, altered or not a checkpoint at all."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no checkpoint {path}.")
+    """Read tensors and header; one sentence if the file is missing, truncated, altered or no checkpoint at all."""
     try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise ValueError(f"{path} is not a checkpoint of this library: its format is not {_FORMAT!r}.")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(metadata["header"])
-    except (SafetensorError, json.JSONDecodeError, KeyError):
+        return parse_checkpoint(read_bounded(path), path)
+    except (FileNotFoundError, IsADirectoryError):
+        raise FileNotFoundError(f"there is no checkpoint {path}.") from None
+
+
+def parse_checkpoint(content: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read tensors and header from the content of a checkpoint; ``path`` is for the sentences."""
+    try:
+        size = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
+        known = metadata.get("format") == _FORMAT
+        tensors = load(content) if known else {}
+        text = metadata["header"] if known else "{}"
+        header = json.loads(text)
+    except Exception:  # whatever the readers of JSON and of safetensors raise for forged bytes
         raise ValueError(f"{path} is truncated or not a checkpoint of this library; it was not read.") from None
-    if _digest(tensors, metadata["header"]) != metadata.get("sha256"):
+    if not known:
+        raise ValueError(f"{path} is not a checkpoint of this library: its format is not {_FORMAT!r}.")
+    if not isinstance(header, dict) or _digest(tensors, text) != metadata.get("sha256"):
         raise ValueError(f"{path} is damaged: its checksum differs; it was not used.")
     return tensors, header
 
@@ -61,11 +73,17 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put them back."""
+    """Put them back. They must be of the shapes of the parameters."""
     state: dict[int, dict[str, Tensor]] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, tensor in tensors.items():
-        number, name = key.split(".", 1)
+        number, _, name = key.partition(".")
+        parameter = parameters[int(number)] if number.isdecimal() and int(number) < len(parameters) else None
+        if parameter is None or tensor.shape not in (parameter.shape, ()) or not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"the checkpoint must hold the state of the optimizer of this run, got {key!r:.100}.")
         state.setdefault(int(number), {})[name] = tensor
+    if len({frozenset(moments) for moments in state.values()}) > 1:
+        raise ValueError("the checkpoint must hold the same state of the optimizer for every parameter.")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -8,18 +8,16 @@ from typing import Any
 import torch
 
 from cru.data import SeriesSet, Splits
-from cru.data.datasets import dataset
-from cru.data.tasks import TASKS, partial_observability
+from cru.data.datasets import DATASETS, dataset
+from cru.data.tasks import TASK_VERSION, TASKS, partial_observability
 from cru.errors import did_you_mean
 from cru.models import Model, create, spec_of
 from cru.training.settings import RunSettings, checked
 
-_HIDING, _THINNING = 0, 1  # streams of the data seed
-
 
 def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, progress: bool = False) -> Splits:
     """Training, validation and test series of a run, with the task chosen. The data seed fixes every draw."""
-    data, seed = settings.data, settings.data_seed
+    data, seed = settings.data, settings.data.seed or 0
     if data.task not in TASKS:
         raise ValueError(f"there is no task {data.task!r}; {did_you_mean(data.task, TASKS)}")
     task, entry = TASKS[data.task], dataset(data.dataset)
@@ -30,11 +28,19 @@ def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, pr
 
     def prepared(part: SeriesSet, number: int) -> SeriesSet:
         if data.sparseness is not None:
-            part = partial_observability(part, probability=data.sparseness, seed=(seed, number, _THINNING))
-        own = {"seed": (seed, number, _HIDING)} if "seed" in inspect.signature(task).parameters else {}
+            part = partial_observability(part, probability=data.sparseness, seed=(seed, number))
+        own = {"seed": (seed, number)} if "seed" in inspect.signature(task).parameters else {}
         return task(part, **own | dict(data.task_options))
 
     return Splits(*(prepared(part, number) for number, part in enumerate(splits)))
+
+
+def data_version(settings: RunSettings) -> int:
+    """The version of the data that the settings name: runs on different versions have no series in common."""
+    data = settings.data
+    draws = data.sparseness is not None or bool(data.task_options.get("hidden", data.task == "interpolation"))
+    loaded = DATASETS[data.dataset].version if data.dataset in DATASETS else 1  # a user's own series
+    return max(loaded, TASK_VERSION if draws else 1)
 
 
 def make_model(settings: RunSettings, train: SeriesSet) -> Model:

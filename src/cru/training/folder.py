@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from cru.data import SeriesSet
 from cru.evaluation.ledger import read
 from cru.evaluation.outputs import Output, outputs
+from cru.schema import check, read_json, shorten
 from cru.training.experiment import load_splits
-from cru.training.run import load_model
+from cru.training.run import load_model, read_record
+from cru.training.schemas import Epoch
 from cru.training.settings import RunSettings
 
 _ANGLE = ("sine of the angle", "cosine of the angle")
@@ -40,12 +42,12 @@ class RunFolder(NamedTuple):
     @property
     def data_key(self) -> str:
         """The same for runs whose data are the same."""
-        return data_key(self.settings.as_dict(), seed=self.settings.data_seed)
+        return data_key(self.settings.as_dict())
 
     @property
     def experiment(self) -> str:
         """The same for runs that may be set beside each other: the preset, or else the data but for their seed."""
-        return self.settings.preset or data_key(self.settings.as_dict())
+        return self.settings.preset or data_key(self.settings.as_dict(), any_seed=True)
 
     def check(self, test: SeriesSet) -> None:
         """Refuse test series that are not those of the run, which may have been given series of its own."""
@@ -77,14 +79,17 @@ def read_folder(path: Path) -> RunFolder:
     if not settings.is_file():
         raise ValueError(f"there is no run in {path}: it has no settings.json.")
     try:
-        tables = json.loads(settings.read_text(encoding="utf-8"))
-        record = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else None
-    except ValueError:
-        raise ValueError(f"the settings.json or result.json in {path} is cut off or not JSON.") from None
+        tables = read_json(settings)
+        record = read_record(result) if result.is_file() else None
+        log = read(path / "log.jsonl")
+        for line in log:
+            check(Epoch, line, path / "log.jsonl")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"the run in {path} cannot be read: {error}") from None
     try:
-        return RunFolder(path, RunSettings.from_dict(tables), read(path / "log.jsonl"), record)
+        return RunFolder(path, RunSettings.from_dict(tables), log, record)
     except ValueError as error:
-        raise ValueError(f"{settings}: {error}") from None
+        raise ValueError(shorten(f"{settings}: {error}")) from None
 
 
 def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
@@ -108,19 +113,18 @@ def files_below(path: Path, name: str) -> list[Path]:
     return sorted(found)
 
 
-def data_key(settings: Mapping[str, Any], *, seed: int | None = None) -> str:
-    """Everything that decides the data of a run, as a text; of runs that differ in the seed alone it is the same
-    unless the seed is given."""
-    return json.dumps({**settings["data"], "seed": seed}, sort_keys=True)
+def data_key(settings: Mapping[str, Any], *, any_seed: bool = False) -> str:
+    """Everything that decides the data of a run, as a text; with ``any_seed`` without the seed of the data."""
+    return json.dumps(settings["data"] | ({"seed": None} if any_seed else {}), sort_keys=True)
 
 
 def _is_run(file: Path) -> bool:
     """Whether a settings.json is of a run: other programs have files of that name, too."""
     try:
-        tables = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:  # damaged, which is for `read_folder` to say, or none of ours
+        tables = read_json(file)
+    except (ValueError, OSError):  # damaged, which is for `read_folder` to say, or none of ours
         return any(file.with_name(name).is_file() for name in ("log.jsonl", "result.json", "best.safetensors"))
-    return isinstance(tables, dict) and all(isinstance(tables.get(name), dict) for name in ("model", "data"))
+    return all(isinstance(tables.get(name), dict) for name in ("model", "data"))
 
 
 class Tested(NamedTuple):
@@ -149,7 +153,11 @@ class Tested(NamedTuple):
 
 
 def on_test_series(
-    folders: Iterable[RunFolder], *, count: int | None = None, data_dir: Path | str | None = None
+    folders: Iterable[RunFolder],
+    *,
+    count: int | None = None,
+    data_dir: Path | str | None = None,
+    allow_code: bool = False,
 ) -> Iterator[Tested]:
     """Each run with the first ``count`` of its test series and what the best epoch of its model says of them.
 
@@ -159,7 +167,7 @@ def on_test_series(
     for folder in folders:
         if test is None or folder.data_key != key:
             key, test = folder.data_key, load_test(folder, data_dir=data_dir)
-        yield on_series(folder, test, count=count)
+        yield on_series(folder, test, count=count, allow_code=allow_code)
 
 
 def load_test(folder: RunFolder, *, data_dir: Path | str | None = None) -> SeriesSet:
@@ -167,8 +175,8 @@ def load_test(folder: RunFolder, *, data_dir: Path | str | None = None) -> Serie
     return load_splits(folder.settings, data_dir=data_dir).test
 
 
-def on_series(folder: RunFolder, test: SeriesSet, *, count: int | None = None) -> Tested:
+def on_series(folder: RunFolder, test: SeriesSet, *, count: int | None = None, allow_code: bool = False) -> Tested:
     """A run on the first ``count`` of its test series, which must be its own."""
     folder.check(test)
     part = test.first(count)
-    return Tested(folder, part, list(outputs(load_model(folder.path), part)))
+    return Tested(folder, part, list(outputs(load_model(folder.path, allow_code=allow_code), part)))

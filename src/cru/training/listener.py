@@ -4,6 +4,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cru.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -80,7 +82,7 @@ class Bar(Listener):
     """A live bar on a terminal: epoch and batch, loss, validation score, time left."""
 
     def __init__(self, console: "Console", title: str, minutes: float | None = None) -> None:
-        self.console, self.title, self.minutes = console, title, minutes
+        self.console, self.title, self.minutes = console, printable(title), minutes
         self.bar: Progress | None = None
         self.task: TaskID
 
@@ -90,7 +92,8 @@ class Bar(Listener):
 
         self.epochs, self.batches, self.done = epochs, batches, len(history)
         self.score = validation(history[-1], ("mse",)) if history else ""
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=14), TextColumn("{task.fields[state]}"))
+        title = TextColumn("{task.description}", markup=False)
+        columns = (title, BarColumn(bar_width=14), TextColumn("{task.fields[state]}"))
         left = [TextColumn("left"), TimeRemainingColumn()]
         if self.minutes is not None:
             left.append(TextColumn(f"at most {clock(60 * self.minutes)} in all"))

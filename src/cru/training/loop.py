@@ -17,14 +17,17 @@ from cru.errors import RunError
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
+from cru.models.loading import check_tensors
+from cru.schema import check
+from cru.threads import threads_for
 from cru.training.checkpoint import pack_optimizer, under_prefix, unpack_optimizer, with_prefix, write_checkpoint
 from cru.training.engine import Engine
+from cru.training.experiment import data_version
 from cru.training.guard import give_up
 from cru.training.listener import Listener
 from cru.training.schedule import learning_rate
+from cru.training.schemas import RunHeader
 from cru.training.settings import RunSettings, TrainingSettings
-
-_ORDER, _DRAWS = 0, 1  # streams of the run's seed
 
 
 @dataclass
@@ -92,7 +95,8 @@ class Loop:
         self.listener.begin(self.options.epochs, self.batches, self.progress.history)
         cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
         try:
-            with torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
+            work = work_of(self.model, self.train, self.options.batch_size)
+            with threads_for(work), torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
                 self._all_epochs()
         finally:
             self.listener.end()
@@ -108,7 +112,7 @@ class Loop:
         self.model.train()
         if self.renew is not None:
             self.train = self.renew(epoch)
-        order = generator((self.settings.seed, epoch, _ORDER)).permutation(len(self.train))
+        order = generator((self.settings.seed, epoch), "order").permutation(len(self.train))
         for number in range(self.batches):
             chosen = order[number * self.options.batch_size :][: self.options.batch_size]
             loss, points, norm = self._step(chosen, epoch, number)
@@ -173,7 +177,7 @@ class Loop:
         score = validation[validation["scored"]].get(self.options.monitor, math.inf)
         score = math.inf if math.isnan(score) else score
         progress.epoch = record["epoch"]
-        better = score < progress.best_score or progress.best_epoch == 0
+        better = score < progress.best_score or progress.best_epoch == 0 or self.options.keep == "last"
         if better:
             progress.best_epoch, progress.best_score = progress.epoch, score
         progress.history.append(record)
@@ -197,6 +201,7 @@ class Loop:
         """Write weights, settings and progress."""
         header = {
             "settings": self.settings.as_dict(),
+            "data_version": data_version(self.settings),
             "spec": self.model.spec.as_dict(),
             "progress": vars(self.progress),
         }
@@ -204,7 +209,10 @@ class Loop:
 
     def restore(self, tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> None:
         """Go on from a checkpoint that was read with `read_checkpoint`."""
-        self.model.load_state_dict(under_prefix("model.", tensors))
+        check(RunHeader, header, self.last)
+        weights = under_prefix("model.", tensors)
+        check_tensors(weights, self.model.state_dict(), self.last)
+        self.model.load_state_dict(weights)
         unpack_optimizer(self.optimizer, under_prefix("optimizer.", tensors))
         self.progress = Progress(**header["progress"])
         epochs = self.engine.total(torch.tensor([float(self.progress.epoch)]))
@@ -212,10 +220,20 @@ class Loop:
             raise RunError(f"the workers see different checkpoints: {self.folder} must be on a disk that all share.")
 
 
+def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
+    """Batch x time x state of the largest batch; the inputs count where there are more of them, as with images."""
+    size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
+    return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
+
+
 def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:
-    """Adam, or AdamW, whose weight decay does not pass through the moments."""
-    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    """Adam; AdamW, whose weight decay does not pass through the moments; or Adamax, with the largest gradient."""
     trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a rule has nothing to train
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "adamax": torch.optim.Adamax,
+    }
     return kinds[options.optimizer](trained, lr=options.learning_rate, weight_decay=options.weight_decay)
 
 
@@ -235,4 +253,4 @@ def clip_gradient(model: nn.Module, limit: float) -> float:
 
 def _draw(seed: int, epoch: int, rank: int) -> int:
     """A seed for everything that a model draws in an epoch: dropout, samples of a code."""
-    return int(generator((seed, epoch, _DRAWS, rank)).integers(2**63))
+    return int(generator((seed, epoch, rank), "draws").integers(2**63))

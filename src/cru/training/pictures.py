@@ -22,6 +22,7 @@ class Material(NamedTuple):
     series: str | None = None  # the id of a test series
     most: int = 200  # test series that are looked at
     data_dir: Path | str | None = None
+    allow_code: bool = False  # import a model outside this library that a run names
 
     @property
     def title(self) -> str:
@@ -32,11 +33,13 @@ class Material(NamedTuple):
         """One run of each model on its test series."""
         chosen = {folder.model: folder for folder in reversed(self.folders)}
         first = [folder for folder in self.folders if chosen[folder.model] is folder]
-        return list(on_test_series(first, count=self.most, data_dir=self.data_dir))
+        return list(on_test_series(first, count=self.most, data_dir=self.data_dir, allow_code=self.allow_code))
 
     def one(self) -> tuple[Tested, Output]:
         """The first run, and the series that is to be shown of it."""
-        tested = next(on_test_series(self.folders[:1], count=self.most, data_dir=self.data_dir))
+        tested = next(
+            on_test_series(self.folders[:1], count=self.most, data_dir=self.data_dir, allow_code=self.allow_code)
+        )
         return tested, self.chosen(tested.outputs)
 
     def chosen(self, outputs: list[Output]) -> Output:

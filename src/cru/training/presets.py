@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cru.errors import did_you_mean
+from cru.evaluation.tables import PUBLISHED, paper_presets
 from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build
 
 _SECTIONS = ("data", "model", "training")
@@ -54,6 +55,8 @@ def read_preset(preset: str) -> dict[str, Any]:
     """The tables of a preset, by its name or the path of a TOML file."""
     if preset.endswith(".toml"):
         name, text = Path(preset).stem, Path(preset).read_text(encoding="utf-8")
+    elif preset in published_presets():
+        return _published(read_preset(preset.removesuffix(PUBLISHED)))
     elif preset in _names():
         name, text = preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
     else:
@@ -64,6 +67,25 @@ def read_preset(preset: str) -> dict[str, Any]:
         raise ValueError(f"{preset} is not valid TOML: {error}.") from None
     _check_sections(preset, table)
     return {"name": name, "about": "", "models": {}} | table
+
+
+def published_presets() -> list[str]:
+    """The names of the paper's experiments with the protocol of the published runs."""
+    return [name + PUBLISHED for name in paper_presets()]
+
+
+def _published(table: dict[str, Any]) -> dict[str, Any]:
+    """An experiment of the paper as published: trained on all but the test set, and scored at the last epoch."""
+    data, training = table["data"], table["training"]
+    options = data.get("options", {}) | {"joined": True} | ({"same_days": True} if data["dataset"] == "ushcn" else {})
+    batch = {"batch_size": 50} if data["dataset"] == "physionet" else {}
+    return table | {
+        "name": table["name"] + PUBLISHED,
+        "about": f"{table['about']}, as published: trained on all but the test set, last epoch",
+        "data": data | {"options": options},
+        "training": training | {"keep": "last"} | batch,
+        "models": {name: own for name, own in table["models"].items() if not name.startswith("paired")},
+    }
 
 
 def _check_sections(preset: str, table: Mapping[str, Any]) -> None:
@@ -135,4 +157,5 @@ def _check_options(model: str, options: Mapping[str, Any]) -> None:
 
 
 def _names() -> list[str]:
-    return sorted(path.name.removesuffix(".toml") for path in (files("cru") / "presets").iterdir())
+    own = [path.name.removesuffix(".toml") for path in (files("cru") / "presets").iterdir()]
+    return sorted([*own, *published_presets()])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from cru.evaluation.figures.palette import LOOKS, look
 from cru.evaluation.figures.runtime import measure_runtime
 from cru.evaluation.figures.style import time_label
 from cru.evaluation.report import describe_run, describe_series, describe_tables, fitting
+from cru.schema import check
 from cru.training.folder import RunFolder, Tested, data_key, files_below, find_folders, load_test, on_series
 from cru.training.presets import presets
 from cru.training.run import as_of_now
+from cru.training.schemas import Record
 from cru.training.settings import differences
 
 SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
@@ -27,6 +30,7 @@ def collect(
     series: int = 12,
     runtime: bool = False,
     data_dir: Path | str | None = None,
+    allow_code: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """The data of the page of all runs and ledgers in and below ``paths``, which may be ledgers themselves.
@@ -50,7 +54,7 @@ def collect(
     for name in names:
         own = [folder for folder in folders if experiment_of[id_of(folder)] == name]
         share = SERIES_BYTES // max(1, len(names))
-        experiment = _experiment(own, count=series, share=share, data_dir=data_dir, say=say)
+        experiment = _experiment(own, count=series, share=share, data_dir=data_dir, allow_code=allow_code, say=say)
         experiments.append({"preset": name, "about": known.get(name, ""), "paper": _paper(name)} | experiment)
     models = dict.fromkeys([*LOOKS, *(run["model"] for run in runs)])
     return {
@@ -74,7 +78,8 @@ def _entries(paths: Iterable[Path], folders: Iterable[RunFolder]) -> list[dict[s
     found: dict[str, dict[str, Any]] = {}
     files = [file for path in paths for file in ([path] if path.is_file() else files_below(path, ledger.LEDGER.name))]
     for entry in (entry for file in files for entry in ledger.read(file)):
-        if {"run", "model", "seed", "changed"} <= entry.keys():  # other programs keep ledgers, too
+        with suppress(ValueError):  # other programs keep ledgers, too
+            check(Record, entry, "the ledger")
             found.setdefault(entry["run"], entry)
     for folder in folders:
         if folder.record:
@@ -124,7 +129,13 @@ def _paper(preset: str) -> dict[str, dict[str, list[float]]]:
 
 
 def _experiment(
-    folders: list[RunFolder], *, count: int, share: int, data_dir: Path | str | None, say: Callable[[str], None]
+    folders: list[RunFolder],
+    *,
+    count: int,
+    share: int,
+    data_dir: Path | str | None,
+    allow_code: bool,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """What the trained models say of test series: one set of series for the browser, all runs for the diagnoses."""
     found: dict[str, Any] = {"calibration": {}, "gaps": {}, "gain": {}, "series": [], "notes": [], "time": "time"}
@@ -135,7 +146,7 @@ def _experiment(
     shown: RunFolder | None = None
     # A series is shown with every model on the same data: those with most models come first.
     for group in sorted(groups.values(), key=lambda group: -len({folder.model for folder in group})):
-        tested = _tested(group, found, data_dir=data_dir, say=say)
+        tested = _tested(group, found, data_dir=data_dir, allow_code=allow_code, say=say)
         if tested and shown is None:
             shown = tested[0].folder
             found["series"] = _series(tested, count, share)
@@ -148,7 +159,12 @@ def _experiment(
 
 
 def _tested(
-    group: list[RunFolder], found: dict[str, Any], *, data_dir: Path | str | None, say: Callable[[str], None]
+    group: list[RunFolder],
+    found: dict[str, Any],
+    *,
+    data_dir: Path | str | None,
+    allow_code: bool,
+    say: Callable[[str], None],
 ) -> list[Tested]:
     """Runs on the same data with their test series, diagnosed. One that cannot be read is noted: the page goes on."""
     try:
@@ -159,10 +175,11 @@ def _tested(
     tested = []
     for folder in group:
         try:
-            one = on_series(folder, test, count=_LOOKED_AT)
+            one = on_series(folder, test, count=_LOOKED_AT, allow_code=allow_code)
             _diagnose(one, found)
         except (ValueError, OSError, RuntimeError) as error:  # torch: weights of another shape
             found["notes"].append(f"{folder.title}: no test series are shown. {error}")
+            say(found["notes"][-1])
             continue
         say(f"{folder.title}: {len(one.outputs)} test series")
         tested.append(one)
@@ -175,9 +192,8 @@ def _titles(folders: list[RunFolder], most: int = 5) -> str:
 
 
 def _other_data(ours: RunFolder, theirs: RunFolder) -> list[str]:
-    """The settings of the data in which two runs differ, the seed that they come from among them."""
-    seed = ["seed"] if ours.settings.data_seed != theirs.settings.data_seed else []
-    return seed + [key for key in differences(ours.settings, theirs.settings) if key.startswith("data.")]
+    """The settings of the data in which two runs differ."""
+    return [key for key in differences(ours.settings, theirs.settings) if key.startswith("data.")]
 
 
 def _diagnose(one: Tested, found: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from cru.evaluation.tables import paper_presets, paper_seconds
 from cru.models.registry import MODELS, NAIVE, entry, is_own
 from cru.training.checkpoint import read_checkpoint
 from cru.training.presets import models_of, settings_for
-from cru.training.run import check_folder
+from cru.training.run import as_of_now, check_folder
 from cru.training.settings import RunSettings
 
 _PATIENCE = 60.0  # seconds for a run to stop by itself
@@ -34,6 +34,41 @@ class Cell(NamedTuple):
         return f"{self.settings.preset} {self.settings.model.name} seed {self.settings.seed}"
 
 
+class Group(NamedTuple):
+    """Cells that are run before those of later groups: experiments, models (all where empty) and seeds of each."""
+
+    presets: list[str]
+    models: list[str]
+    seeds: int
+
+    @staticmethod
+    def parse(text: str) -> "Group":
+        """Read "PRESET,PRESET:MODEL,MODEL:SEEDS"; an empty part means the paper's experiments, all models, one seed.
+
+        >>> Group.parse("ushcn-one-step:gru-d,ode-rnn")
+        Group(presets=['ushcn-one-step'], models=['gru-d', 'ode-rnn'], seeds=1)
+        """
+        presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
+        if more or not (seeds.strip() or "1").isdecimal():
+            raise ValueError(f"`groups` must look like PRESETS:MODELS:SEEDS, got {text!r}.")
+        return Group(_names(presets), _names(models), int(seeds.strip() or 1))
+
+
+def missing_in(
+    groups: Sequence[Group], *, ledger_path: Path = ledger.LEDGER, folder: Path = Path("runs")
+) -> list[Cell]:
+    """The missing cells of each group after those of the groups before it, each once."""
+    cells: dict[str, Cell] = {}
+    for group in groups:
+        for cell in missing(group.presets, group.models, seeds=group.seeds, ledger_path=ledger_path, folder=folder):
+            cells.setdefault(cell.settings.hash, cell)
+    return list(cells.values())
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def missing(
     presets: Sequence[str] = (),
     models: Sequence[str] = (),
@@ -46,12 +81,13 @@ def missing(
     for model in models:
         entry(model)  # an unknown name is an error
     entries = [line for line in ledger.read(ledger_path) if {"hash", "changed", "seconds_per_epoch"} <= line.keys()]
-    done = {line["hash"] for line in entries if "splits" not in line["changed"]}  # which are series of one's own
+    # A run on series of one's own or on an earlier version of the data does not count.
+    done = {line["hash"] for line in as_of_now(entries) if "splits" not in line["changed"] and not line["outdated"]}
     cells = []
     for preset in presets or paper_presets():
         known = [name for name in models_of(preset) if name in (models or MODELS)]
         for model in dict.fromkeys([*known, *filter(is_own, models)]):
-            for seed in range(seeds):
+            for seed in range(1 if model in NAIVE else seeds):  # nothing random is left in a naive model
                 settings = settings_for(preset, model, seed=seed)
                 if settings.hash not in done:
                     home = _home(folder, settings)
@@ -163,7 +199,7 @@ def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str
     epoch = statistics.median(known.values()) if known else paper  # the latest of each model
     try:
         done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         done = 0
     left: int = max(settings.training.epochs - done, 0)
     return float(epoch) * left

@@ -3,27 +3,32 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
-from filelock import FileLock, Timeout
 
 from cru.data import Batch, SeriesSet, Splits
 from cru.errors import RunError
 from cru.evaluation import evaluate, ledger
+from cru.evaluation.metrics import rubanova_mse
 from cru.files import write_atomically
-from cru.models import Model, Spec, create
+from cru.locks import only_process
+from cru.models import Model
+from cru.models.loading import load_spec, restore_model
 from cru.models.registry import is_own
+from cru.schema import check, read_json, shorten
 from cru.training.checkpoint import read_checkpoint, under_prefix
 from cru.training.engine import Engine
-from cru.training.experiment import load_splits, make_model
+from cru.training.experiment import data_version, load_splits, make_model
 from cru.training.listener import Listener, Several
 from cru.training.log import Log
 from cru.training.loop import Loop
-from cru.training.presets import settings_for
+from cru.training.presets import presets, settings_for
+from cru.training.schemas import Record, RunHeader
 from cru.training.settings import RunSettings, differences
 
 _BEFORE_AN_EPOCH = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}
@@ -51,32 +56,24 @@ def run(
     out, engine, own = Path(out), engine or Engine(), splits is not None
     out.mkdir(parents=True, exist_ok=True)
     commit = ledger.commit()  # now: it may be another when the run ends
-    with _alone(out) if engine.main else nullcontext():
+    with only_process(out / ".lock", f"another process is at work in {out}.") if engine.main else nullcontext():
         checkpoint = check_folder(out, settings, resume=resume)
         result = out / "result.json"
         if result.is_file():
-            record: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+            record = read_record(result)
         else:
             if splits is None:
                 with engine.first():
                     splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
             record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
             record |= {"commit": commit} | _against_preset(settings, own_series=own)
+            if not own:
+                _add_rubanova(record, splits)
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
         if engine.main and ledger_path is not None:
             ledger.append(Path(ledger_path), {key: value for key, value in record.items() if key != "features"})
     return record
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """No two processes work in one folder. The lock is the operating system's, so it ends with the process."""
-    try:
-        with FileLock(out / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(f"another process is at work in {out}.") from None
 
 
 def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | None:
@@ -89,29 +86,54 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
         return None
     if not resume:
         raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
-    found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else read_checkpoint(last)[1]
+    found = (
+        read_record(result)["settings"]
+        if result.exists()
+        else check(RunHeader, read_checkpoint(last)[1], last).settings
+    )
     try:
-        changed = differences(settings, RunSettings.from_dict(found["settings"]))
-    except (KeyError, ValueError) as error:
+        changed = differences(settings, RunSettings.from_dict(found))
+    except ValueError as error:
         raise ValueError(f"{out} holds a run with settings of another version: {error}") from None
+    if found.get("data_version", 1) != data_version(settings):
+        raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
     return last
 
 
-def load_model(path: Path | str) -> Model:
-    """The trained model of a run: its folder (the best epoch), or one of the checkpoints in it.
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the result.json of a finished run."""
+    found = read_json(path)
+    check(Record, found, path)
+    return found
+
+
+def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
+    """Load the trained model of a run: its folder (the best epoch), or one of the checkpoints in it.
+
+    A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run it.
 
     >>> model = load_model("runs/pendulum-regression/cru-0")  # doctest: +SKIP
     """
     path = Path(path)
     tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
-    if not {"settings", "spec"} <= header.keys():
+    if "settings" not in header:
         raise ValueError(f"{path} is not a checkpoint of a run.")
-    settings = RunSettings.from_dict(header["settings"])
-    model = create(settings.model.name, Spec.from_dict(header["spec"]), **settings.model.options)
-    model.to(getattr(torch, settings.training.dtype)).load_state_dict(under_prefix("model.", tensors))
-    return model.eval()
+    found = check(RunHeader, header, path)
+    try:
+        settings = RunSettings.from_dict(found.settings)
+    except ValueError as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
+    return restore_model(
+        settings.model.name,
+        load_spec(found.spec, path),
+        dict(settings.model.options),
+        under_prefix("model.", tensors),
+        path,
+        allow_code=allow_code,
+        dtype=getattr(torch, settings.training.dtype),
+    )
 
 
 def _train_and_score(
@@ -166,6 +188,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "model": settings.model.name,
         "seed": settings.seed,
         "hash": settings.hash,
+        "data_version": data_version(settings),
         "scores": {"best": best, "last": last},
         "epochs": progress.epoch,
         "skipped_steps": progress.skipped,
@@ -182,11 +205,24 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
     }
 
 
+def _add_rubanova(record: dict[str, Any], splits: Splits) -> None:
+    """Add the score by which the paper's quoted numbers were taken, where sets are scaled to [0, 1]."""
+    scalers = [part.scaler for part in splits]
+    test = record["scores"]["best"]["test"]
+    found = record["features"].get(test["scored"], {}).get("mse_of_series")
+    if found is None or splits.test.scaler is None or record["settings"]["data"]["task"] == "regression":
+        return
+    ranges = [(one.shift, np.add(one.shift, one.scale).tolist()) for one in scalers if one is not None]
+    test[test["scored"]]["rubanova"] = rubanova_mse(found, splits.test.scaler.scale, ranges)
+
+
 _SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
 
 
 def changed_from_preset(settings: RunSettings) -> list[str]:
     """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
+    if str(settings.preset) not in presets():  # which may come from a file, and must not be read as a path
+        return ["preset"]
     try:
         original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)
     except (ValueError, OSError):
@@ -195,16 +231,20 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
 
 
 def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Entries of a ledger, set against the presets as they are now: one may have changed since a run."""
+    """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
+
+    ``outdated`` runs had an earlier version of the data.
+    """
     found = []
     for entry in entries:
-        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False, "outdated": False}  # of another version
         with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
             if is_own(settings.model.name):  # whose class may not be here
-                now = {name: entry[name] for name in now}
+                now |= {name: entry[name] for name in ("changed", "shortened")}
             else:
-                now = _against_preset(settings, own_series="splits" in entry["changed"])
+                now |= _against_preset(settings, own_series="splits" in entry["changed"])
+            now["outdated"] = entry.get("data_version", 1) != data_version(settings)
         found.append(dict(entry) | now)
     return found
 

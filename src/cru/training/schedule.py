@@ -19,4 +19,6 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
     if settings.schedule == "cosine":
         done = (step - settings.warmup) / max(1, steps - 1 - settings.warmup)
         return floor + (rate - floor) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+    if settings.schedule == "step" and step * settings.epochs >= settings.decay_epoch * steps:
+        return rate * settings.decay
     return rate

@@ -23,14 +23,14 @@ class DataSettings:
     task_options: Mapping[str, Any] = field(default_factory=dict)  # of the task
     sparseness: float | None = None  # probability of each degree in the partial-observability study
     time_scale: float | None = None  # the Kalman family multiplies gaps with it; None: the dataset's own
-    seed: int | None = None  # of simulation, split and hiding; None: the seed of the run
+    seed: int | None = None  # of simulation, split and hiding; None becomes the seed of the run
     train: int | None = None  # the first so many series of each part, for a quick try
     validation: int | None = None
     test: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("train", "validation", "test"):
-            _at_least(f"data.{name}", getattr(self, name), 1)
+        for name, least in (("train", 1), ("validation", 1), ("test", 1), ("seed", 0)):
+            _at_least(f"data.{name}", getattr(self, name), least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,22 +47,31 @@ class TrainingSettings:
 
     epochs: int = 100
     batch_size: int = 50  # over all processes together
-    optimizer: Literal["adam", "adamw"] = "adam"
+    optimizer: Literal["adam", "adamw", "adamax"] = "adam"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
-    schedule: Literal["constant", "exponential", "cosine"] = "constant"
-    decay: float = 0.999  # of the exponential schedule, each step
-    floor: float = 0.1  # the share of the learning rate at which a schedule ends
+    schedule: Literal["constant", "exponential", "cosine", "step"] = "constant"
+    decay: float = 0.999  # of the exponential schedule, each step; of "step", once
+    decay_epoch: int = 20  # the epochs of "step" before its decay
+    floor: float = 0.1  # the share of the learning rate at which the exponential and cosine schedules end
     warmup: int = 0  # steps from 0 up to the learning rate
     clip: float | None = None  # largest norm of the gradient
     dtype: Literal["float32", "float64"] = "float32"
     monitor: Literal["mse", "mae", "nll", "crps"] = "mse"  # which validation score chooses the best epoch
+    keep: Literal["best", "last"] = "best"  # which epoch's weights the run keeps and scores
     patience: int | None = None  # epochs without a better one before it stops early
     minutes: float | None = None  # of training before it stops, after the epoch under way
     max_skipped: int = 5  # steps in a row with a non-finite loss or gradient before it gives up
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("warmup", 0), ("patience", 1), ("max_skipped", 1)):
+        for name, least in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("warmup", 0),
+            ("patience", 1),
+            ("max_skipped", 1),
+            ("decay_epoch", 0),
+        ):
             _at_least(f"training.{name}", getattr(self, name), least)
         for name in ("learning_rate", "clip", "decay", "minutes"):
             value = getattr(self, name)
@@ -91,6 +100,8 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         _at_least("seed", self.seed, 0)
+        if self.data.seed is None:
+            object.__setattr__(self, "data", dataclasses.replace(self.data, seed=self.seed))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -104,13 +115,11 @@ class RunSettings:
     @property
     def hash(self) -> str:
         """SHA-256 of what differs from the defaults: a new setting leaves the hashes of old runs as they are."""
-        canonical = json.dumps(_without_defaults(self), sort_keys=True, separators=(",", ":"))
+        kept = _without_defaults(self)
+        if self.data.seed == self.seed:
+            del kept["data"]["seed"]
+        canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
-
-    @property
-    def data_seed(self) -> int:
-        """The seed of simulation, split and hiding."""
-        return self.seed if self.data.seed is None else self.data.seed
 
 
 T = TypeVar("T")

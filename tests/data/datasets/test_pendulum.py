@@ -36,7 +36,7 @@ def test_sine_is_exact_to_the_last_digits():
 
 def test_simulation_agrees_with_a_literal_loop():
     """Each pendulum by itself, step by step, from the equations."""
-    rng = generator(5)
+    rng = generator(5, "test")
     start, kicks = rng.uniform(0, 2 * np.pi, 3), 0.1 * rng.standard_normal((100, 3))
     expected = np.empty((3, 100))
     for i in range(3):
@@ -48,14 +48,14 @@ def test_simulation_agrees_with_a_literal_loop():
                 theta += 1e-4 * v
             v += kicks[frame, i]
             theta %= 2 * np.pi
-    found = simulate(3, 0.01, generator(5))
+    found = simulate(3, 0.01, generator(5, "test"))
     assert np.abs(np.exp(1j * found) - np.exp(1j * expected)).max() < 1e-8
     assert found.min() >= -np.pi and found.max() < np.pi
 
 
 def test_an_undisturbed_pendulum_loses_only_what_friction_takes(monkeypatch):
     monkeypatch.setattr(pendulum, "VELOCITY_NOISE", 0.0)
-    angles = simulate(200, 0.05, generator(0))
+    angles = simulate(200, 0.05, generator(0, "test"))
     assert (np.abs(angles[:, 0]).max() <= np.pi) and (np.abs(angles) <= np.abs(angles[:, :1]) + 1e-3).all()
 
 
@@ -74,7 +74,7 @@ def test_sequences_are_irregular_and_complete():
 
 
 def test_noise_follows_the_protocol():
-    factor = noise_factors(4000, generator(0))
+    factor = noise_factors(4000, generator(0, "test"))
     assert factor.shape == (4000, 100) and (factor[:, :5] == 1).all()
     assert factor.min() == 0 and factor.max() == 1
     assert (factor[:, 5:] == 0).mean() == pytest.approx((factor[:, 5:] == 1).mean(), abs=0.03), "symmetric"
@@ -108,6 +108,13 @@ def test_a_seed_gives_the_same_bytes_on_every_machine(variant, expected):
         digest.update(np.ascontiguousarray(array).tobytes())
     assert digest.hexdigest()[:16] == expected
     assert not np.array_equal(generate(variant, 30, seed=43).values, series.values)
+
+
+def test_joined_sets_train_on_the_validation_sequences_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(pendulum, "SIZES", (6, 3, 2))
+    apart, joined = (pendulum.load(REGRESSION, cache=tmp_path, joined=on) for on in (False, True))
+    assert joined.train.ids == apart.train.ids + apart.validation.ids
+    assert (joined.validation.ids, joined.test.ids) == (apart.validation.ids, apart.test.ids)
 
 
 def test_load_makes_once_and_reads_afterwards(tmp_path, monkeypatch):

@@ -42,6 +42,17 @@ def test_options(ushcn_dir):
     assert shared.train.scaler == shared.test.scaler
 
 
+def test_the_published_protocol(ushcn_dir):
+    apart, joined = (ushcn.load(data_dir=ushcn_dir, joined=on, same_days=on) for on in (False, True))
+    assert set(joined.train.ids) == {*apart.train.ids, *apart.validation.ids} and joined.test.ids == apart.test.ids
+    days = {tuple(times) for part in joined for times in part.times.reshape(-1, 730)}
+    assert len(days) == 1, "stations with as many days keep the same ones"
+    assert len({tuple(times) for part in apart for times in part.times.reshape(-1, 730)}) == 4
+    lost = [~part.mask[:, 3].reshape(-1, 730) for part in joined]
+    assert (np.concatenate(lost) == lost[0][0]).mean() > 0.99, "outliers apart"
+    assert lost[0].mean() == pytest.approx(0.2, abs=0.05)
+
+
 def test_outliers_beyond_four_standard_deviations_go(ragged):
     values = np.concatenate([np.random.default_rng(0).normal(0, 1, 999), [50.0]])[:, None]
     from cru.data import make_series

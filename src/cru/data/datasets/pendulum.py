@@ -15,7 +15,7 @@ from cru.data.cache import cache_dir, cached
 from cru.data.datasets.drawing import draw_lines, sine
 from cru.data.random import generator
 from cru.data.series import SeriesSet
-from cru.data.splits import Splits
+from cru.data.splits import Splits, divide
 
 GRAVITY, MASS, LENGTH, FRICTION = 9.81, 1.0, 1.0, 0.1
 INERTIA = MASS * LENGTH**2 / 3
@@ -44,16 +44,17 @@ def load(
     data_dir: Path | str | None = None,
     cache: Path | str | None = None,
     seed: int = 0,
+    joined: bool = False,
     progress: bool = False,
 ) -> Splits:
     """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the cache.
 
-    There are no raw files: ``data_dir`` is not looked at.
+    With ``joined`` the validation sequences train, too. There are no raw files: ``data_dir`` is not looked at.
     """
     key = {"dataset": variant.name, "version": _VERSION, "seed": seed, "sizes": list(SIZES)}
     path = cache_dir(cache) / f"{variant.name}-{seed}.npz"
     series = cached(path, key, lambda: (generate(variant, sum(SIZES), seed=seed, progress=progress), key))
-    return Splits(*(series.take(part) for part in np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])))
+    return divide(series, np.arange(sum(SIZES)), SIZES, joined=joined)
 
 
 def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:
@@ -64,7 +65,7 @@ def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = Fa
     """
     from tqdm import tqdm
 
-    rng_motion, rng_frames, rng_noise = (generator((seed, stream)) for stream in range(3))
+    rng_motion, rng_frames, rng_noise = (generator(seed, name) for name in ("motion", "frames", "noise"))
     with tqdm(total=FRAMES, desc=variant.name, unit="frame", disable=not progress) as bar:
         angle = simulate(count, variant.frame_interval, rng_motion, after_frame=bar.update)
     frame = np.sort(rng_frames.random((count, FRAMES)).argsort(1, kind="stable")[:, :KEPT_FRAMES], 1)

@@ -44,15 +44,17 @@ def load(
     seed: int = 0,
     scaling: Literal["each", "train"] | None = "each",
     published: bool = False,
+    joined: bool = False,
     progress: bool = False,
 ) -> Splits:
     """The paper's sets: 60/20/20 by patient, each feature to [0, 1] for each set.
 
     Times are hours since admission. ``scaling="train"`` takes minima and maxima from the training set alone, None
     leaves clinical units. ``published`` does as the published runs did: a weight of -1 counts as a measurement, and
-    minima are at most 0.
+    minima are at most 0. With ``joined`` the validation patients train, too.
     """
-    sets = split(prepare(data_dir=data_dir, cache=cache, published=published, progress=progress), seed=seed)
+    patients = prepare(data_dir=data_dir, cache=cache, published=published, progress=progress)
+    sets = split(patients, seed=seed, joined=joined)
     return sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max", through_zero=published)
 
 

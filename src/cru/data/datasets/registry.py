@@ -19,6 +19,7 @@ class Dataset:
     about: str
     source: str
     time_scale: float
+    version: int  # of what `load` returns for a seed; the ledger has it for every run
     load: Callable[..., Splits]
     as_measured: dict[str, Any]  # options of `load` that leave the measured units, for looking at the data
 
@@ -31,6 +32,7 @@ DATASETS = {
             about="4 000 sequences of 50 images, half of them to fill in",
             source="simulated",
             time_scale=1.0,
+            version=1,
             load=partial(pendulum.load, pendulum.INTERPOLATION),
             as_measured={},
         ),
@@ -39,6 +41,7 @@ DATASETS = {
             about="4 000 sequences of 50 noisy images, the angle to be found",
             source="simulated",
             time_scale=1.0,
+            version=1,
             load=partial(pendulum.load, pendulum.REGRESSION),
             as_measured={},
         ),
@@ -47,6 +50,7 @@ DATASETS = {
             about="8 000 intensive-care patients, 48 hours, 37 variables, outcomes",
             source="PhysioNet/CinC Challenge 2012, 13 MB, ODC-By 1.0",
             time_scale=0.2,
+            version=1,
             load=physionet.load,
             as_measured={"scaling": None},
         ),
@@ -55,6 +59,7 @@ DATASETS = {
             about="1 181 weather stations, 730 days of 1990-1993, 5 variables",
             source="NOAA GHCN-Daily, HCN subset, public domain",
             time_scale=0.3,
+            version=2,
             load=ushcn.load,
             as_measured={"scaling": None},
         ),

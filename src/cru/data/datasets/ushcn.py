@@ -32,16 +32,22 @@ def load(
     seed: int = 0,
     scaling: Literal["each", "train"] | None = "each",
     removed: float = 0.2,
+    joined: bool = False,
+    same_days: bool = False,
     progress: bool = False,
 ) -> Splits:
     """The paper's sets: 60/20/20 by station, cleaned, [0, 1] per feature and set, half of the days, 20 % removed.
 
     Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone, None
     leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for the
-    partial-observability study, which does its own sampling.
+    partial-observability study, which does its own sampling. With ``joined`` the validation stations train, too; with
+    ``same_days`` all stations keep and lose measurements at the same positions: both as in the published runs.
     """
-    sets = split(prepare(data_dir=data_dir, cache=cache, progress=progress), seed=seed).map(drop_outliers)
+    stations = prepare(data_dir=data_dir, cache=cache, progress=progress)
+    sets = split(stations, seed=seed, joined=joined).map(drop_outliers)
     sets = sets if scaling is None else scale(sets, fit_on=scaling, kind="min-max")
+    if same_days:
+        return sets.map(lambda part: thin_equally(part, removed=removed, seed=seed))
     return Splits(*(thin(part, removed=removed, seed=(seed, k)) for k, part in enumerate(sets)))
 
 
@@ -110,13 +116,30 @@ def drop_outliers(series: SeriesSet) -> SeriesSet:
 
 def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
     """Keep 730 days of each station at random, then take away the share ``removed`` of the measurements."""
-    rng = generator(seed)
+    rng = generator(seed, "thinning")
     rows = [
         start + np.sort(rng.permutation(n)[:KEPT_DAYS])
         for start, n in zip(series.offsets[:-1], series.lengths, strict=True)
     ]
     days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
     return hide(days, rng.random(days.values.shape) < removed)
+
+
+def thin_equally(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
+    """`thin` with one draw for all stations.
+
+    Every position in a series has a random rank. A station keeps its 730 positions of lowest rank, so that stations
+    with as many days keep the same ones. The n-th day that is kept loses the same features at every station.
+    """
+    rng = generator(seed, "published thinning")
+    by_rank = rng.permutation(DAYS)
+    rows = [
+        start + np.sort(by_rank[by_rank < n][:KEPT_DAYS])
+        for start, n in zip(series.offsets[:-1], series.lengths, strict=True)
+    ]
+    days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
+    lost = rng.random((KEPT_DAYS, days.values.shape[1])) < removed
+    return hide(days, np.tile(lost, (len(series), 1)))
 
 
 def _find(folder: Path) -> list[Path]:

@@ -9,7 +9,9 @@ class Models {
     this.heard = [];
     const hex = /^#[0-9a-f]{6}$/i, safe = (colour) => (hex.test(colour) ? colour : "#777777");
     const names = Object.keys(looks), rule = (which) => names.map((name, k) => `--m${k}:${safe(looks[name][which])}`).join(";");
-    document.head.append(el("style", {}, `:root{${rule("light")}}@media (prefers-color-scheme: dark){:root{${rule("dark")}}}`));
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(`:root{${rule("light")}}@media (prefers-color-scheme: dark){:root{${rule("dark")}}}`);
+    document.adoptedStyleSheets = [sheet];
     this.number = new Map(names.map((name, k) => [name, k]));
   }
   style(model) { return { color: `var(--m${this.number.get(model)})`, dash: this.looks[model].dash, model }; }

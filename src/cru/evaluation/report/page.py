@@ -1,5 +1,7 @@
 """One HTML file that needs nothing else: style, script and data are inside, and it asks nobody for anything."""
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from html import escape
@@ -17,6 +19,7 @@ def render(data: Mapping[str, Any]) -> str:
         "data": embed(data),
         "script": "\n".join(_read(name) for name in SCRIPTS),
     }
+    parts |= {f"{name}_hash": _hash(parts[name]) for name in ("style", "script")}
     page = _read("page.html")
     before, *rest = page.split("{{")  # one pass: what was put in is never looked at again
     return before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
@@ -32,6 +35,11 @@ def embed(data: Any) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def _hash(text: str) -> str:
+    """The source expression with which a content security policy allows one inline element."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _read(name: str) -> str:

@@ -88,9 +88,7 @@ def _cell(cell: Cell | None) -> dict[str, Any] | None:
     ours = cell.ours if cell.ours and math.isfinite(cell.ours.mean) else None
     return {
         "paper": list(cell.paper[:2]) if cell.paper else None,
-        "ours": {"mean": ours.mean, "std": ours.std, "seeds": ours.seeds, "seconds": number(ours.seconds)}
-        if ours
-        else None,
+        "ours": {"mean": ours.mean, "std": ours.std, "seeds": ours.seeds} if ours else None,
         "mark": cell.mark,
         "beaten": cell.beaten,
     }

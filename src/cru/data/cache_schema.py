@@ -1,0 +1,23 @@
+"""The schema of the header of a file of series."""
+
+from typing import Any
+
+from cru.schema import Checksum, Schema
+
+
+class Labels(Schema):
+    """What is said of the series in words."""
+
+    names: list[str]
+    units: list[str]
+    time_unit: str
+    origin: str | None
+
+
+class Header(Schema):
+    """What the file was made for, and the checksum of every array in it."""
+
+    format: int
+    key: dict[str, Any]
+    labels: Labels
+    sha256: dict[str, Checksum]

@@ -1,0 +1,363 @@
+// The structural filter, smoother and likelihood; the maths to agree with is cru/functional/structural.py. A problem is one
+// variable of one series. The inner loops run over W coefficients, known to the compiler: the true number rounded up, with
+// regressors, variances and rates of 0 for the rest. In double whatever the tensors of the caller are.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr double HALF_LOG_TWO_PI = 0.91893853320467274178;
+
+struct Sizes {
+  int64_t time, variables, coefficients, groups;
+};
+struct Inputs {
+  const double *delta, *values;   // (batch, time), (batch, time, variable)
+  const uint8_t* mask;            // (batch, time, variable)
+  const double* regressors;       // (batch, time, coefficient)
+  const double *rate, *var, *noise;  // (variable, coefficient) twice, (variable)
+  const double *mean, *explained;  // the start: (batch, variable, coefficient [, coefficient]), or null
+  const int64_t* group;           // (coefficient), for the smoother
+};
+struct FilterOutputs {
+  double *mean, *var, *nll, *state_mean, *state_explained;
+};
+struct SmoothOutputs {
+  double *mean, *var, *loo_mean, *loo_var;  // the first two (batch, time, variable, group)
+};
+struct LikelihoodOutputs {
+  double *nll, *rate, *var, *noise, *values;  // gradients of the nll for each problem, or null
+};
+
+// Four partial sums, which the compiler keeps in one vector.
+template <int W>
+inline double dot(const double* x, const double* y) {
+  double sum[4] = {0, 0, 0, 0};
+  for (int i = 0; i < W; i += 4)
+    for (int k = 0; k < 4; ++k) sum[k] += x[i + k] * y[i + k];
+  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+// out = matrix * x, for a symmetric matrix.
+template <int W>
+inline void multiply(const double (*matrix)[W], const double* x, double* out) {
+  double sum[W] = {};
+  for (int i = 0; i < W; ++i)
+    for (int j = 0; j < W; ++j) sum[j] += matrix[i][j] * x[i];
+  std::copy(sum, sum + W, out);
+}
+// matrix = a matrix a.
+template <int W>
+inline void scale(double (*matrix)[W], const double* a) {
+  for (int i = 0; i < W; ++i)
+    for (int j = 0; j < W; ++j) matrix[i][j] *= a[i] * a[j];
+}
+
+template <int W>
+struct alignas(64) Moments {
+  double m[W], G[W][W];
+};
+
+// What one observed or unobserved row leaves for the way back.
+template <int W>
+struct alignas(64) Row {
+  double a[W], h[W], Ph[W], mean, e, S, gap;
+  bool observed;
+};
+
+template <int W>
+struct alignas(64) Filter {
+  const Sizes& n;
+  const Inputs& in;
+  int64_t batch, variable;
+  double rate[W] = {}, var[W] = {}, a[W], noise, gap = -1;  // `a` belongs to `gap`
+  Moments<W> now;
+
+  Filter(const Sizes& sizes, const Inputs& inputs, int64_t problem)
+      : n(sizes), in(inputs), batch(problem / sizes.variables), variable(problem % sizes.variables) {
+    const int64_t D = n.coefficients;
+    std::copy_n(in.rate + variable * D, D, rate), std::copy_n(in.var + variable * D, D, var);
+    noise = std::max(in.noise[variable], double(CRU_MIN_VARIANCE));
+    std::memset(&now, 0, sizeof now);
+    if (!in.mean) return;
+    std::copy_n(in.mean + problem * D, D, now.m);
+    for (int64_t d = 0; d < D; ++d) std::copy_n(in.explained + (problem * D + d) * D, D, now.G[d]);
+  }
+
+  int64_t row(int64_t t) const { return batch * n.time + t; }
+  int64_t cell(int64_t t) const { return row(t) * n.variables + variable; }
+
+  // Readings on a grid share their gap, and cos and sin share their rate: compute each factor once.
+  void factors(double delta) {
+    if (delta == gap) return;
+    gap = delta;
+    for (int d = 0; d < W; ++d) a[d] = d && rate[d] == rate[d - 1] ? a[d - 1] : std::exp(-delta * rate[d]);
+  }
+  void predict(double delta) {
+    factors(delta);
+    if (delta == 0) return;
+    for (int d = 0; d < W; ++d) now.m[d] *= a[d];
+    scale<W>(now.G, a);
+  }
+  // Fill everything of `out` for row t after `predict`.
+  void look(int64_t t, double delta, Row<W>& out) const {
+    std::copy_n(in.regressors + row(t) * n.coefficients, n.coefficients, out.h);
+    std::fill(out.h + n.coefficients, out.h + W, 0.0);
+    std::copy_n(a, W, out.a);
+    multiply<W>(now.G, out.h, out.Ph);
+    for (int d = 0; d < W; ++d) out.Ph[d] = var[d] * out.h[d] - out.Ph[d];
+    out.mean = dot<W>(out.h, now.m), out.S = std::max(dot<W>(out.h, out.Ph), 0.0) + noise, out.gap = delta;
+    out.observed = in.mask[cell(t)];
+    out.e = out.observed ? in.values[cell(t)] - out.mean : 0;
+  }
+  void update(const Row<W>& row) {
+    if (!row.observed) return;
+    const double weight = row.e / row.S;
+    for (int i = 0; i < W; ++i) {
+      now.m[i] += row.Ph[i] * weight;
+      const double gain = row.Ph[i] / row.S;
+      for (int j = 0; j < W; ++j) now.G[i][j] += gain * row.Ph[j];
+    }
+  }
+};
+
+template <int W>
+inline double nll_of(const Row<W>& row) {
+  return HALF_LOG_TWO_PI + 0.5 * (std::log(row.S) + row.e * row.e / row.S);
+}
+
+// r and N of the smoother, which are also the adjoints of the likelihood.
+template <int W>
+struct alignas(64) Adjoint {
+  double r[W] = {}, N[W][W] = {}, u, d;
+
+  void update(const Row<W>& row) {
+    double K[W], NK[W];
+    for (int i = 0; i < W; ++i) K[i] = row.Ph[i] / row.S;
+    multiply<W>(N, K, NK);
+    u = row.e / row.S - dot<W>(K, r), d = 1 / row.S + dot<W>(K, NK);
+    for (int i = 0; i < W; ++i) {
+      r[i] += row.h[i] * u;
+      const double left = d * row.h[i] - NK[i];
+      for (int j = 0; j < W; ++j) N[i][j] += left * row.h[j] - row.h[i] * NK[j];
+    }
+  }
+  void carry(const Row<W>& row) {
+    if (row.gap == 0) return;
+    for (int i = 0; i < W; ++i) r[i] *= row.a[i];
+    scale<W>(N, row.a);
+  }
+};
+
+template <int W>
+void filter(const Sizes& n, const Inputs& in, const FilterOutputs& out, int64_t problem) {
+  Filter<W> run(n, in, problem);
+  Row<W> row;
+  double nll = 0;
+  for (int64_t t = 0; t < n.time; ++t) {
+    const double delta = in.delta[run.row(t)];
+    run.predict(delta);
+    run.look(t, delta, row);
+    out.mean[run.cell(t)] = row.mean, out.var[run.cell(t)] = row.S - run.noise;
+    if (row.observed) nll += nll_of(row);
+    run.update(row);
+  }
+  out.nll[problem] = nll;
+  const int64_t D = n.coefficients;
+  std::copy_n(run.now.m, D, out.state_mean + problem * D);
+  for (int64_t d = 0; d < D; ++d) std::copy_n(run.now.G[d], D, out.state_explained + (problem * D + d) * D);
+}
+
+template <int W>
+struct Smoother {
+  std::vector<Row<W>> tape;
+  std::vector<double> cross, means;  // P h and hᵀ m of each row and group
+
+  void operator()(const Sizes& n, const Inputs& in, const SmoothOutputs& out, int64_t problem) {
+    const int64_t groups = n.groups;
+    tape.resize(n.time), cross.resize(n.time * groups * W), means.resize(n.time * groups * 2);
+    Filter<W> run(n, in, problem);
+    for (int64_t t = 0; t < n.time; ++t) {
+      const double delta = in.delta[run.row(t)];
+      run.predict(delta);
+      run.look(t, delta, tape[t]);
+      split(run, tape[t], t);
+      run.update(tape[t]);
+    }
+    Adjoint<W> back;
+    double NP[W];
+    for (int64_t t = n.time - 1; t >= 0; --t) {
+      const Row<W>& row = tape[t];
+      const int64_t cell = run.cell(t);
+      if (row.observed) back.update(row);
+      for (int64_t g = 0; g < groups; ++g) {
+        const int64_t at = t * groups + g;
+        const double* Ph = &cross[at * W];
+        multiply<W>(back.N, Ph, NP);
+        out.mean[cell * groups + g] = means[2 * at] + dot<W>(Ph, back.r);
+        out.var[cell * groups + g] = std::max(means[2 * at + 1] - dot<W>(Ph, NP), 0.0);
+      }
+      if (out.loo_mean) {
+        // the same variance, without its cancellation where the noise is far below the prior variance
+        const double left = row.observed ? run.noise * back.d : 1;
+        if (left < 0.5) out.var[cell] = run.noise * (1 - left);
+        out.loo_mean[cell] = row.observed ? in.values[cell] - back.u / back.d : out.mean[cell];
+        out.loo_var[cell] = row.observed ? std::max(1 / back.d - run.noise, 0.0) : out.var[cell];
+      }
+      back.carry(row);
+    }
+  }
+
+ private:
+  // One group is the whole signal, which the row knows already.
+  void split(const Filter<W>& run, const Row<W>& row, int64_t t) {
+    const int64_t groups = run.n.groups;
+    if (groups == 1) {
+      std::copy_n(row.Ph, W, &cross[t * W]);
+      means[2 * t] = row.mean, means[2 * t + 1] = row.S - run.noise;
+      return;
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t at = t * groups + g;
+      double h[W] = {}, *Ph = &cross[at * W];
+      for (int64_t d = 0; d < run.n.coefficients; ++d) h[d] = run.in.group[d] == g ? row.h[d] : 0;
+      multiply<W>(run.now.G, h, Ph);
+      for (int d = 0; d < W; ++d) Ph[d] = run.var[d] * h[d] - Ph[d];
+      means[2 * at] = dot<W>(h, run.now.m), means[2 * at + 1] = dot<W>(h, Ph);
+    }
+  }
+};
+
+// The likelihood and its gradient in closed form, on the observed rows only. With M = (r rᵀ - N) / 2, the gradients of the
+// log likelihood are
+//   noise:  Σ (u² - d) / 2          var_d:  Σ (M before - M after the update)_dd
+//   value:  -u                      rate_d: -gap (r m - Σ_j 2 M_dj G_dj), with m and G as predicted for the row.
+// The tape needs G of every row. So it holds a part of the rows that fits the cache, and the others are filtered again.
+template <int W>
+struct Likelihood {
+  struct alignas(64) Step {
+    Row<W> row;
+    Moments<W> predicted;
+  };
+  static constexpr int64_t PART = std::max<int64_t>(16, 400'000 / sizeof(Step));
+  std::vector<Step> tape{size_t(PART)};
+  std::vector<Moments<W>> starts;  // before the first row of each part
+  std::vector<int64_t> rows;
+  std::vector<double> gaps;
+
+  void operator()(const Sizes& n, const Inputs& in, const LikelihoodOutputs& out, int64_t problem) {
+    Filter<W> run(n, in, problem);
+    rows.clear(), gaps.clear(), starts.clear();
+    double gap = 0;
+    for (int64_t t = 0; t < n.time; ++t) {
+      gap += in.delta[run.row(t)];
+      if (!in.mask[run.cell(t)]) continue;
+      rows.push_back(t), gaps.push_back(gap), gap = 0;
+    }
+    const int64_t count = rows.size(), parts = (count + PART - 1) / PART;
+    double nll = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      starts.push_back(run.now);
+      nll += forward(run, part, count);
+    }
+    out.nll[problem] = nll;
+    if (!out.rate) return;
+    Adjoint<W> back;
+    double by_rate[W] = {}, by_var[W] = {}, by_noise = 0;
+    for (int64_t part = parts - 1; part >= 0; --part) {
+      if (part < parts - 1) run.now = starts[part], forward(run, part, count);
+      for (int64_t k = std::min(count, (part + 1) * PART) - 1; k >= part * PART; --k) {
+        const Step& step = tape[k - part * PART];
+        for (int d = 0; d < W; ++d) by_var[d] += back.r[d] * back.r[d] - back.N[d][d];
+        back.update(step.row);
+        for (int d = 0; d < W; ++d) by_var[d] -= back.r[d] * back.r[d] - back.N[d][d];
+        by_noise -= back.u * back.u - back.d;
+        out.values[run.cell(rows[k])] = back.u;
+        if (step.row.gap == 0) continue;
+        double inner[W] = {};
+        for (int i = 0; i < W; ++i)
+          for (int j = 0; j < W; ++j) inner[j] += step.predicted.G[i][j] * (back.N[i][j] - back.r[i] * back.r[j]);
+        for (int d = 0; d < W; ++d) by_rate[d] += step.row.gap * (back.r[d] * step.predicted.m[d] + inner[d]);
+        back.carry(step.row);
+      }
+    }
+    for (int64_t d = 0; d < n.coefficients; ++d) {
+      out.rate[problem * n.coefficients + d] = by_rate[d];
+      out.var[problem * n.coefficients + d] = 0.5 * by_var[d];
+    }
+    out.noise[problem] = in.noise[run.variable] >= double(CRU_MIN_VARIANCE) ? 0.5 * by_noise : 0;
+  }
+
+ private:
+  double forward(Filter<W>& run, int64_t part, int64_t count) {
+    double nll = 0;
+    for (int64_t k = part * PART; k < std::min(count, (part + 1) * PART); ++k) {
+      Step& step = tape[k - part * PART];
+      run.predict(gaps[k]);
+      run.look(rows[k], gaps[k], step.row);
+      step.predicted = run.now;
+      nll += nll_of(step.row);
+      run.update(step.row);
+    }
+    return nll;
+  }
+};
+
+// Call work<W>() for the smallest W that holds the coefficients.
+#define FOR_EACH_SIZE(D, WORK) \
+  if (D <= 4) { WORK(4); } \
+  else if (D <= 8) { WORK(8); } \
+  else if (D <= 12) { WORK(12); } \
+  else if (D <= 16) { WORK(16); } \
+  else if (D <= 20) { WORK(20); } \
+  else if (D <= 24) { WORK(24); } \
+  else if (D <= 32) { WORK(32); } \
+  else if (D <= 48) { WORK(48); } \
+  else { WORK(64); }
+
+// A struct of numbers or pointers from the array of them that Python hands over.
+template <class T>
+T from(const void* array) {
+  T filled;
+  std::memcpy(&filled, array, sizeof filled);
+  return filled;
+}
+
+}  // namespace
+
+extern "C" {
+
+void cru_structural_filter(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
+  const Sizes n = from<Sizes>(sizes);
+  const Inputs in = from<Inputs>(inputs);
+  const FilterOutputs out = from<FilterOutputs>(outputs);
+#define RUN(W) \
+  for (int64_t p = begin; p < end; ++p) filter<W>(n, in, out, p)
+  FOR_EACH_SIZE(n.coefficients, RUN)
+#undef RUN
+}
+
+void cru_structural_smooth(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
+  const Sizes n = from<Sizes>(sizes);
+  const Inputs in = from<Inputs>(inputs);
+  const SmoothOutputs out = from<SmoothOutputs>(outputs);
+#define RUN(W) \
+  Smoother<W> smooth; \
+  for (int64_t p = begin; p < end; ++p) smooth(n, in, out, p)
+  FOR_EACH_SIZE(n.coefficients, RUN)
+#undef RUN
+}
+
+void cru_structural_likelihood(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
+  const Sizes n = from<Sizes>(sizes);
+  const Inputs in = from<Inputs>(inputs);
+  const LikelihoodOutputs out = from<LikelihoodOutputs>(outputs);
+#define RUN(W) \
+  Likelihood<W> likelihood; \
+  for (int64_t p = begin; p < end; ++p) likelihood(n, in, out, p)
+  FOR_EACH_SIZE(n.coefficients, RUN)
+#undef RUN
+}
+}
