@@ -49,20 +49,18 @@ def dynamics(layer: KalmanLayer, before: Belief, delta: Tensor) -> tuple[Tensor,
 
 def least_prior(layer: KalmanLayer, before: Belief, delta: Tensor) -> Tensor:
     """What the noise alone gives over the gap, (batch, state). The RKN adds its noise once a step."""
-    # The f-CRU holds a mode at the bound of the transition; a dimension with a small part of it may get less than 1e15.
-    limit = 1e10 if isinstance(layer, cru.FastCRU) else bounds(layer.dtype).variance
     if isinstance(layer, cru.RKN):
         return layer.noise.double().expand(len(delta), -1)
     A, noise = dynamics(layer, before, delta)
-    return least_noise_variance(A, noise, delta, limit)
+    return least_noise_variance(A, noise, delta, bounds(layer.dtype).variance)
 
 
-def check(layer: KalmanLayer, prior: Belief, before: Belief, delta: Tensor) -> None:
+def check(layer: KalmanLayer, prior: Belief, before: Belief, delta: Tensor, slack: float = 1e-3) -> None:
     found = torch.cat([prior.upper, prior.lower], -1).double()
     least = least_prior(layer, before, delta)
     rounding = 1e3 * torch.finfo(layer.dtype).eps * found.amax(-1, keepdim=True)
     assert torch.all(found > 0)
-    assert torch.all(found >= 0.99 * least - rounding), (found / least).min()
+    assert torch.all(found >= (1 - slack) * least - rounding), (found / least).min()
 
 
 @torch.no_grad()
@@ -73,7 +71,7 @@ def test_prior_variances_are_at_least_the_noise(
     kind: str, dtype: torch.dtype, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CRU_NATIVE", "1" if path == "compiled" else "0")
-    for seed in range(8):
+    for seed in range(20):
         layer = perturbed(kind, seed, dtype)
         times = torch.tensor([[0.0, gap, 2 * gap] for gap in GAPS], dtype=torch.float64)
         y = torch.randn(len(GAPS), 3, 3, dtype=dtype)
@@ -93,7 +91,10 @@ def test_prior_variances_are_at_least_the_noise(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_reference_gives_the_noise_at_least(kind: str, dtype: torch.dtype) -> None:
-    """exp(-AᵀΔ) of the paper's block has no digits left where ‖A Δ‖ is large: bases that fit the gap."""
+    """exp(-AᵀΔ) of the paper's block has no digits left where ‖A Δ‖ is large: bases that fit the gap.
+
+    The block also holds q Δ, so that in float32 its exponential has two digits where q Δ is 1e5.
+    """
     for gap in GAPS:
         layer = perturbed(kind, 0, dtype)
         y, delta = torch.randn(2, 2, 3, dtype=dtype), torch.tensor([[0.0, gap]] * 2, dtype=dtype)
@@ -107,7 +108,7 @@ def test_the_reference_gives_the_noise_at_least(kind: str, dtype: torch.dtype) -
             prior, posterior = filter_sequence_reference(
                 layer.transition(), start, y, torch.full_like(y, 0.1), mask, delta
             )
-        check(layer, prior.at(1), posterior.at(0), delta[:, 1])
+        check(layer, prior.at(1), posterior.at(0), delta[:, 1], slack=1e-2 if dtype == torch.float32 else 1e-3)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ A = E diag(d) Eᵀ,  w = Eᵀ z,  S = Eᵀ diag(q) E,  D̃_ij = d_i + d_j
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, covariance, factorised, hold
@@ -39,12 +39,15 @@ def predict_eigen(
 ) -> Belief:
     """The prior after a gap ``delta``. Literal twin: `predict_eigen_reference`.
 
-    Exponents d Δ above log of the bound on transitions are held there. Only the rows that the three diagonals need
-    are formed on the way back from the eigenbasis. Where a mode grows, these are differences of large numbers: a
-    variance that rounding takes below min(q) ∫ (Φ Φᵀ)_ii ds, which the noise alone gives at least, is held there.
+    Exponents d Δ above log of the bound on transitions are held there, from above: a dimension in which such a mode
+    grows gets the largest variance. Only the rows that the three diagonals need are formed on the way back from the
+    eigenbasis. These are differences of large numbers: a variance that rounding takes below min(q) ∫ (Φ Φᵀ)_ii ds,
+    which the noise alone gives at least, is held there.
     """
-    E, obs = eigenvectors, belief.upper.shape[-1]
-    exponent = (eigenvalues * delta[:, None]).clamp_max(math.log(bounds(E.dtype).transition))
+    E, obs, bound = eigenvectors, belief.upper.shape[-1], bounds(eigenvectors.dtype)
+    exponent = eigenvalues * delta[:, None]
+    grown = _grown(exponent.detach(), E.detach())
+    exponent = exponent.clamp_max(math.log(bound.transition))
     growth = exponent.exp()
     mean = (belief.mean @ E * growth) @ E.mT
 
@@ -57,6 +60,7 @@ def predict_eigen(
     variance = (E.mT * back).sum(-2)
     least = (1 - FLOOR_SLACK) * noise.min() * (integral.diagonal(dim1=-2, dim2=-1) @ E.mT.square())
     variance = torch.where(variance >= least, variance, least.detach())
+    variance = torch.where(grown, bound.variance, variance)
     return hold(
         Belief(
             mean,
@@ -66,6 +70,12 @@ def predict_eigen(
             belief.time,
         )
     )
+
+
+def _grown(exponent: Float[Tensor, "batch state"], E: Float[Tensor, "state state"]) -> Bool[Tensor, "batch state"]:
+    """Where Σ_a E_ia² e^{2 d_a Δ} is one or more, summed over the modes whose exponents are held."""
+    square = (2 * exponent.clamp_max(math.log(torch.finfo(E.dtype).max) / 2 - 1)).exp()
+    return torch.where(exponent > math.log(bounds(E.dtype).transition), square, 0.0) @ E.mT.square() >= 1
 
 
 def predict_eigen_reference(

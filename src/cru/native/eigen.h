@@ -1,5 +1,7 @@
 // The predict step of the f-CRU in its eigenbasis; the maths is in cru/functional/eigen.py.
 #pragma once
+#include <limits>
+
 #include "matrix.h"
 
 // φ₁(x) = (eˣ - 1) / x, given eˣ, and if wanted its derivative. Near zero by their Taylor series.
@@ -28,15 +30,19 @@ struct Eigen {
 
   struct Step {
     Row exponent, growth, mode;  // d Δ (held), exp(d Δ), Eᵀ μ
+    Row excess;                  // exp(2 d Δ) where d Δ is held, else 0
+    bool held;                   // any of them
   };
 
   Step start(const Row& eigenvalues, real delta, const Row& mean) const {
     Step step = {};
-    const real limit = std::log(TRANSITION_BOUND);
+    const real limit = std::log(TRANSITION_BOUND), largest = std::log(std::numeric_limits<real>::max()) / 2 - 1;
     for (int v = 0; v < NV; ++v) step.growth.v[v] = splat(1);
     each_row(D, [&](int a) {
-      step.exponent[a] = std::min(eigenvalues[a] * delta, limit);
+      const real exponent = eigenvalues[a] * delta;
+      step.exponent[a] = std::min(exponent, limit);
       step.growth[a] = std::exp(step.exponent[a]);
+      if (exponent > limit) step.held = true, step.excess[a] = std::exp(2 * std::min(exponent, largest));
     });
     each_row(D, [&](int j) {
       for (int v = 0; v < NV; ++v) step.mode.v[v] += mean[j] * E[j].v[v];
@@ -87,7 +93,7 @@ struct Eigen {
     for (int h = 0; h < HALF; ++h) out.side.v[h + HALF] = out.side.v[h];
   }
 
-  // No variance below what the noise alone gives, but for rounding: see `predict_eigen` in cru/functional/eigen.py.
+  // No variance below what the noise alone gives, and the largest where a held mode grows: see `predict_eigen` in cru/functional/eigen.py.
   void hold_above_noise(const Step& step, real delta, State& out) const {
     Row integral, least = {};
     for (int v = 0; v < NV; ++v) {
@@ -99,6 +105,12 @@ struct Eigen {
       for (int v = 0; v < NV; ++v) least.v[v] += integral[a] * turned[a].v[v] * turned[a].v[v];
     });
     for (int v = 0; v < NV; ++v) out.variance.v[v] = most(out.variance.v[v], least.v[v]);
+    if (!step.held) return;
+    Row grown = {};
+    each_row(D, [&](int a) {
+      for (int v = 0; v < NV; ++v) grown.v[v] += step.excess[a] * turned[a].v[v] * turned[a].v[v];
+    });
+    for (int v = 0; v < NV; ++v) out.variance.v[v] = grown.v[v] >= 1 ? splat(VARIANCE_BOUND) : out.variance.v[v];
   }
 
   // Adds to the gradients of the eigenvalues (of this step), of E (as E and as Eᵀ), of S, and of the belief before.
