@@ -92,8 +92,7 @@ class _Held(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        value, low, high = inputs
-        inside = (value >= low) & (value <= high)
+        inside = inputs[0] == output
         ctx.save_for_backward(inside)
         ctx.save_for_forward(inside)
 
@@ -104,6 +103,27 @@ class _Held(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, tangent, low, high):  # type: ignore[no-untyped-def]
         return _quiet(tangent, *ctx.saved_tensors)
+
+
+class _FiniteGradient(torch.autograd.Function):
+    """`finite_gradient`: the identity going forward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value):  # type: ignore[no-untyped-def]
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        limit = bounds(grad.dtype).gradient
+        return grad.nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
+
+    jvp = backward
 
 
 class _Hold(torch.autograd.Function):
@@ -167,14 +187,21 @@ class _HoldNoise(torch.autograd.Function):
 
 def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
     """``value`` within [low, high]; gradients are finite, and zero where the bound holds."""
-    if not value.requires_grad:
+    if not (value.requires_grad and torch.is_grad_enabled()):
         return value.clamp(low, high)
     return _Held.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """``value`` itself; its gradient is finite, within the bound of the type, and zero where it would be NaN."""
-    return held(value, -torch.inf, torch.inf) if value.requires_grad else value
+    if not (value.requires_grad and torch.is_grad_enabled()):
+        return value
+    return _FiniteGradient.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def finite_gradients(belief: Belief) -> Belief:
+    """`finite_gradient` of every field but the time."""
+    return Belief(*map(finite_gradient, belief[:4]), belief.time)
 
 
 def hold_noise(

@@ -8,7 +8,7 @@ A = E diag(d) Eᵀ,  w = Eᵀ z,  S = Eᵀ diag(q) E,  D̃_ij = d_i + d_j
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, covariance, factorised, hold
@@ -39,28 +39,23 @@ def predict_eigen(
 ) -> Belief:
     """The prior after a gap ``delta``. Literal twin: `predict_eigen_reference`.
 
-    Exponents d Δ above log of the bound on transitions are held there, from above: a dimension in which such a mode
-    grows gets the largest variance. Only the rows that the three diagonals need are formed on the way back from the
-    eigenbasis. These are differences of large numbers: a variance that rounding takes below min(q) ∫ (Φ Φᵀ)_ii ds,
-    which the noise alone gives at least, is held there.
+    Exponents d Δ above log of the bound on transitions are held there. Only the rows that the three diagonals need are
+    formed on the way back from the eigenbasis. These are differences of large numbers: see `_least_variance`.
     """
-    E, obs, bound = eigenvectors, belief.upper.shape[-1], bounds(eigenvectors.dtype)
+    E, obs = eigenvectors, belief.upper.shape[-1]
     exponent = eigenvalues * delta[:, None]
-    grown = _grown(exponent.detach(), E.detach())
-    exponent = exponent.clamp_max(math.log(bound.transition))
-    growth = exponent.exp()
+    held = exponent.clamp_max(math.log(bounds(E.dtype).transition))
+    growth = held.exp()
     mean = (belief.mean @ E * growth) @ E.mT
 
     top, bottom = E[:obs], E[obs:]
     upper, lower, side = (v.unsqueeze(-1) for v in (belief.upper, belief.lower, belief.side))
     rotated = E.mT @ torch.cat([upper * top + side * bottom, side * top + lower * bottom], -2)
     S = E.mT @ (noise[:, None] * E)
-    integral = delta[:, None, None] * phi1(exponent[:, :, None] + exponent[:, None, :])
+    integral = delta[:, None, None] * phi1(held[:, :, None] + held[:, None, :])
     back = (rotated * growth[:, :, None] * growth[:, None, :] + S * integral) @ E.mT
-    variance = (E.mT * back).sum(-2)
-    least = (1 - FLOOR_SLACK) * noise.min() * (integral.diagonal(dim1=-2, dim2=-1) @ E.mT.square())
-    variance = torch.where(variance >= least, variance, least.detach())
-    variance = torch.where(grown, bound.variance, variance)
+    least = _least_variance(exponent, integral.diagonal(dim1=-2, dim2=-1), E, noise)
+    variance = (E.mT * back).sum(-2).clamp(min=least)
     return hold(
         Belief(
             mean,
@@ -72,10 +67,22 @@ def predict_eigen(
     )
 
 
-def _grown(exponent: Float[Tensor, "batch state"], E: Float[Tensor, "state state"]) -> Bool[Tensor, "batch state"]:
-    """Where Σ_a E_ia² e^{2 d_a Δ} is one or more, summed over the modes whose exponents are held."""
-    square = (2 * exponent.clamp_max(math.log(torch.finfo(E.dtype).max) / 2 - 1)).exp()
-    return torch.where(exponent > math.log(bounds(E.dtype).transition), square, 0.0) @ E.mT.square() >= 1
+@torch.no_grad()
+def _least_variance(
+    exponent: Float[Tensor, "batch state"],
+    integral: Float[Tensor, "batch state"],
+    E: Float[Tensor, "state state"],
+    noise: Float[Tensor, " state"],
+) -> Float[Tensor, "batch state"]:
+    """What the noise alone gives each variance at least, but for rounding: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a.
+
+    The weight w_a is min(q) times ``integral``, ∫ e^{2ds} ds of the mode. A mode whose exponent is held has the bound on
+    variances times e^{2dΔ} instead. So a dimension in which it grows at all reaches that bound: it is held from above.
+    """
+    bound, most = bounds(E.dtype), torch.finfo(E.dtype).max
+    double, limit = 2 * exponent, 2 * math.log(bound.transition)
+    overflow = bound.variance * double.clamp_max(math.log(most / bound.variance) - 1).exp()
+    return torch.where(double > limit, overflow, (1 - FLOOR_SLACK) * noise.min() * integral) @ E.mT.square()
 
 
 def predict_eigen_reference(

@@ -104,8 +104,10 @@ def discretise(
     for level in range(count):
         more = (level < levels)[:, None, None]
         squared = held(phi @ phi, -bound.transition, bound.transition)
-        overflows = torch.linalg.vector_norm(squared.detach(), torch.inf, -1) >= bound.transition
-        least = torch.where(overflows, bound.variance, Q.detach().diagonal(dim1=-2, dim2=-1))
+        least = Q.detach().diagonal(dim1=-2, dim2=-1)
+        if 2 ** (level + 1) > math.log(bound.transition):  # else ‖Φ‖ ≤ e^‖A h‖ is within the bound
+            overflows = squared.detach().abs().amax(-1) >= bound.transition
+            least = torch.where(overflows, bound.variance, least)
         Q = torch.where(more, hold_noise(Q + phi @ Q @ phi.mT, least), Q)
         phi = torch.where(more, squared, phi)
     return phi, Q

@@ -23,6 +23,9 @@ from cru.functional.eigen import phi1
 from cru.functional.sequence import stacked
 from cru.functional.update import update
 
+LONG_GAP = 1e6
+"""Beyond this, a gradient times the square of the gap can exceed float32: 1e15 (`bounds`) · 1e12 · the readings."""
+
 
 class Hop(NamedTuple):
     """Φ = [[cos, sin], [-sin, cos]] (damped) and the three entries of Q, for the gap before a time; any shape."""
@@ -42,17 +45,19 @@ def hop(
     delta: Float[Tensor, "*#any"],
 ) -> Hop:
     """Discretise: γ = ``decay`` >= 0, ω = ``frequency``, over gaps ``delta``; all broadcast. Stable as γ, ω, Δ → 0."""
-    decay, frequency = finite_gradient(decay), finite_gradient(frequency)
-    noise_upper, noise_lower = finite_gradient(noise_upper), finite_gradient(noise_lower)
+    if torch.compiler.is_compiling() or bool((delta > LONG_GAP).any()):
+        decay, frequency = finite_gradient(decay), finite_gradient(frequency)
+        noise_upper, noise_lower = finite_gradient(noise_upper), finite_gradient(noise_lower)
     damping, angle = -decay * delta, frequency * delta
     size = torch.exp(damping)
     cos, sin = size * torch.cos(angle), size * torch.sin(angle)
     flat = delta * phi1(2 * damping)
     even, odd = phi1_complex(2 * damping, 2 * angle)
     even, odd = delta * even, delta * odd
-    direct, crossed = (flat + even).clamp_min(0.0) / 2, (flat - even).clamp_min(0.0) / 2  # only rounding is negative
-    upper, lower = (a * direct + b * crossed for a, b in ((noise_upper, noise_lower), (noise_lower, noise_upper)))
-    return Hop(cos, sin, upper, lower, (noise_lower - noise_upper) / 2 * odd)
+    direct, crossed = flat + even, (flat - even).clamp_min(0.0)  # only rounding is negative
+    a, b = noise_upper / 2, noise_lower / 2
+    upper, lower = torch.addcmul(a * direct, b, crossed), torch.addcmul(b * direct, a, crossed)
+    return Hop(cos, sin, upper, lower, (b - a) * odd)
 
 
 def phi1_complex(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, hold
+from cru.functional.belief import Belief, finite_gradient, hold
 from cru.functional.paired import Hop, predict_paired
 from cru.functional.scan import Matrix2, associative_scan
 from cru.functional.update import MIN_VARIANCE, update
@@ -79,8 +79,8 @@ def filter_paired_scan(
     belief, and float32 cannot hold both. A last step of the plain recursion, for all times at once, ends the rounding.
     """
     dtype = y.dtype
-    start, hops = Belief(*(field.double() for field in start[:4])), Hop(*(field.double() for field in hops))
-    y, y_var = y.double(), y_var.double().clamp_min(MIN_VARIANCE)
+    start, hops = Belief(*map(_double, start[:4])), Hop(*map(_double, hops))
+    y, y_var = _double(y), _double(y_var).clamp_min(MIN_VARIANCE)
     weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, nothing where nothing is seen
     k1, k2 = hops.upper * weight, hops.side * weight
     kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, precise where k1 is close to one
@@ -102,6 +102,11 @@ def filter_paired_scan(
     prior = predict_paired(before, hops)
     posterior = update(prior, y, y_var, mask)
     return _rounded(prior, dtype), _rounded(posterior, dtype)
+
+
+def _double(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """In float64, with a gradient that its own type can hold."""
+    return finite_gradient(value).double()
 
 
 def _rounded(belief: Belief, dtype: torch.dtype) -> Belief:

@@ -34,12 +34,12 @@ def update(
     k_upper, k_lower = gain(prior, y_var)
     kept = y_var / (prior.upper + y_var)
     mean_upper, mean_lower = prior.mean.chunk(2, -1)
-    lower, least = prior.lower - k_lower * prior.side, (kept * prior.lower).detach()
+    lower = (prior.lower - k_lower * prior.side).clamp(min=(kept * prior.lower).detach())
     residual = torch.where(mask, y - mean_upper, 0.0)
     posterior = Belief(
         torch.cat([mean_upper + k_upper * residual, mean_lower + k_lower * residual], -1),
         torch.where(mask, kept * prior.upper, prior.upper),
-        torch.where(mask, torch.where(lower >= least, lower, least), prior.lower),
+        torch.where(mask, lower, prior.lower),
         torch.where(mask, kept * prior.side, prior.side),
         prior.time,
     )

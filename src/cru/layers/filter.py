@@ -14,7 +14,7 @@ from cru.functional import (
     gaps,
     positive,
 )
-from cru.functional.belief import finite_gradient, held
+from cru.functional.belief import held
 from cru.layers.checks import (
     as_mask,
     as_moments,
@@ -250,12 +250,11 @@ class KalmanLayer(nn.Module):
     def _bounded(
         self, y: Tensor, y_var: Tensor, times: Tensor, start: Belief | None
     ) -> tuple[Belief, Tensor, Tensor, Tensor]:
-        """Where to start and observations, within the bounds of the type and with finite gradients; and the gaps."""
+        """Where to start, observations within the bounds of the type, and the gaps."""
         start = self.initial(len(y)) if start is None else start
-        start = Belief(*map(finite_gradient, start[:4]))._replace(time=start.time)
         limit = bounds(self.dtype).mean
         delta = gaps(times, start.time, self.time_scale, self.dtype)
-        return start, held(y, -limit, limit), held(y_var, MIN_VARIANCE, MAX_VARIANCE), delta
+        return start, y.clamp(-limit, limit), y_var.clamp(MIN_VARIANCE, MAX_VARIANCE), delta
 
     def extra_repr(self) -> str:
         """Sizes, as `torch.nn.GRU` shows them."""

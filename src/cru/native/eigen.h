@@ -30,19 +30,15 @@ struct Eigen {
 
   struct Step {
     Row exponent, growth, mode;  // d Δ (held), exp(d Δ), Eᵀ μ
-    Row excess;                  // exp(2 d Δ) where d Δ is held, else 0
-    bool held;                   // any of them
   };
 
   Step start(const Row& eigenvalues, real delta, const Row& mean) const {
     Step step = {};
-    const real limit = std::log(TRANSITION_BOUND), largest = std::log(std::numeric_limits<real>::max()) / 2 - 1;
+    const real limit = std::log(TRANSITION_BOUND);
     for (int v = 0; v < NV; ++v) step.growth.v[v] = splat(1);
     each_row(D, [&](int a) {
-      const real exponent = eigenvalues[a] * delta;
-      step.exponent[a] = std::min(exponent, limit);
+      step.exponent[a] = std::min(eigenvalues[a] * delta, limit);
       step.growth[a] = std::exp(step.exponent[a]);
-      if (exponent > limit) step.held = true, step.excess[a] = std::exp(2 * std::min(exponent, largest));
     });
     each_row(D, [&](int j) {
       for (int v = 0; v < NV; ++v) step.mode.v[v] += mean[j] * E[j].v[v];
@@ -89,28 +85,26 @@ struct Eigen {
       }
       for (int h = 0; h < HALF; ++h) out.side.v[h] += turned[a].v[h] * back[a].v[h + HALF];
     });
-    hold_above_noise(step, delta, out);
+    hold_above_noise(step, eigenvalues, delta, out);
     for (int h = 0; h < HALF; ++h) out.side.v[h + HALF] = out.side.v[h];
   }
 
-  // No variance below what the noise alone gives, and the largest where a held mode grows: see `predict_eigen` in cru/functional/eigen.py.
-  void hold_above_noise(const Step& step, real delta, State& out) const {
-    Row integral, least = {};
+  // No variance below what the noise alone gives, from above where a mode is held: see `_least_variance` in
+  // cru/functional/eigen.py.
+  void hold_above_noise(const Step& step, const Row& eigenvalues, real delta, State& out) const {
+    const real limit = std::log(TRANSITION_BOUND), most_growth = std::log(std::numeric_limits<real>::max() / VARIANCE_BOUND) - 1;
+    Row weight, least = {};
     for (int v = 0; v < NV; ++v) {
       vec slope;
-      phi1<false>(2 * step.exponent.v[v], step.growth.v[v] * step.growth.v[v], integral.v[v], slope);
-      integral.v[v] *= delta * quietest * real(1 - CRU_FLOOR_SLACK);
+      phi1<false>(2 * step.exponent.v[v], step.growth.v[v] * step.growth.v[v], weight.v[v], slope);
+      weight.v[v] *= delta * quietest * real(1 - CRU_FLOOR_SLACK);
     }
     each_row(D, [&](int a) {
-      for (int v = 0; v < NV; ++v) least.v[v] += integral[a] * turned[a].v[v] * turned[a].v[v];
+      const real exponent = eigenvalues[a] * delta;
+      if (exponent > limit) weight[a] = VARIANCE_BOUND * std::exp(std::min(2 * exponent, most_growth));
+      for (int v = 0; v < NV; ++v) least.v[v] += weight[a] * turned[a].v[v] * turned[a].v[v];
     });
     for (int v = 0; v < NV; ++v) out.variance.v[v] = most(out.variance.v[v], least.v[v]);
-    if (!step.held) return;
-    Row grown = {};
-    each_row(D, [&](int a) {
-      for (int v = 0; v < NV; ++v) grown.v[v] += step.excess[a] * turned[a].v[v] * turned[a].v[v];
-    });
-    for (int v = 0; v < NV; ++v) out.variance.v[v] = grown.v[v] >= 1 ? splat(VARIANCE_BOUND) : out.variance.v[v];
   }
 
   // Adds to the gradients of the eigenvalues (of this step), of E (as E and as Eᵀ), of S, and of the belief before.
