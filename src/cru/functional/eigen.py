@@ -76,8 +76,8 @@ def _least_variance(
 ) -> Float[Tensor, "batch state"]:
     """What the noise alone gives each variance at least, but for rounding: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a.
 
-    The weight w_a is min(q) times ``integral``, ∫ e^{2ds} ds of the mode. A mode whose exponent is held has the bound on
-    variances times e^{2dΔ} instead. So a dimension in which it grows at all reaches that bound: it is held from above.
+    The weight w_a is min(q) times ``integral``, ∫ e^{2ds} ds of the mode. A mode whose exponent is held has the bound
+    on variances times e^{2dΔ} instead: a dimension in which it grows at all reaches that bound, held from above.
     """
     bound, most = bounds(E.dtype), torch.finfo(E.dtype).max
     double, limit = 2 * exponent, 2 * math.log(bound.transition)

@@ -51,8 +51,10 @@ inline ExpmPlan plan_step(real size) {
   ExpmPlan plan = {1, 3, 0, 1};
   double x = size;
   while (x > LONGEST_STEP && plan.doublings < MAX_DOUBLINGS) x /= 2, plan.shrink /= 2, ++plan.doublings;
+  // Φ to TOLERANCE, and Φ - I, which alone couples the entries over a short gap, to five times that.
   double remainder = x * x / 2;  // x^(p+1) / (p+1)!
-  while (remainder > TOLERANCE && plan.order < MAX_ORDER) remainder *= x / (++plan.order + 1);
+  const double limit = TOLERANCE * std::min(1.0, 5 * x);
+  while (remainder > limit && plan.order < MAX_ORDER) remainder *= x / (++plan.order + 1);
   // The error of n Lobatto points on e^{2xs}, relative to e^{2x}: n (n-1)^3 4^(n-1) ((n-2)!)^4 x^(2n-2) / ((2n-1) ((2n-2)!)^3)
   double error = 3 * 8 * 16.0 / (5 * 24.0 * 24 * 24) * x * x * x * x;
   while (error > TOLERANCE && plan.points < MAX_POINTS) {
