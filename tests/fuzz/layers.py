@@ -102,19 +102,32 @@ def filtered(problem: Problem, dtype: torch.dtype, compiled: bool) -> tuple[Filt
 
 @torch.no_grad()
 def with_rounded_states(problem: Problem) -> FilterResult:
-    """Float64, but the beliefs carry the rounding of float32 from step to step: what a filter in float32 can do."""
+    """Float64, but beliefs carry the rounding of float32 after predict and update: what a filter in float32 can do."""
     layer, steps, state = copy.deepcopy(problem.layer).double(), [], None
+    parts = (problem.y.double(), problem.y_var.double(), problem.times, problem.mask)
     for t in range(problem.y.shape[1]):
-        parts = (problem.y.double(), problem.y_var.double(), problem.times, problem.mask)
+        if state is not None:
+            gap = problem.times[:, t] - problem.times[:, t - 1]
+            later = rounded(layer.propagate(state, gap), turned=isinstance(layer, cru.FastCRU))
+            same = (gap == 0)[:, None]
+            fields = zip(state[:4], later[:4], strict=True)
+            state = Belief(*(torch.where(same, a, b) for a, b in fields), problem.times[:, t])
         steps.append(layer.filter(*(part[:, t : t + 1] for part in parts), state=state))
-        after = steps[-1].posterior.at(-1)
-        rounded = (field * (1 + ROUNDING * torch.randn_like(field)) for field in after[:4])
-        state = hold(Belief(*rounded, after.time))
+        state = rounded(steps[-1].posterior.at(-1), turned=False)
     beliefs = [
         Belief(*(torch.cat(field, 1) for field in zip(*(getattr(step, name)[:4] for step in steps), strict=True)))
         for name in ("prior", "posterior")
     ]
     return FilterResult(*beliefs, steps[-1].gain)
+
+
+def rounded(belief: Belief, turned: bool) -> Belief:
+    """The rounding of float32: of each number, or, after the turns of an f-CRU into its eigenbasis, of the largest."""
+    largest = torch.cat([belief.upper, belief.lower], -1).amax(-1, keepdim=True)
+    largest = (belief.mean.abs().amax(-1, keepdim=True), largest, largest, largest)
+    sizes = (most.expand_as(field) if turned else field for field, most in zip(belief[:4], largest, strict=True))
+    moved = (f + ROUNDING * size * torch.randn_like(f) for f, size in zip(belief[:4], sizes, strict=True))
+    return hold(Belief(*moved, belief.time))
 
 
 def deviations(found: FilterResult, exact: FilterResult) -> Tensor:
