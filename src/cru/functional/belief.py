@@ -201,7 +201,7 @@ def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 def finite_gradients(belief: Belief) -> Belief:
     """`finite_gradient` of every field but the time."""
-    return Belief(*map(finite_gradient, belief[:4]), belief.time)
+    return Belief(*map(finite_gradient, belief[:4]))._replace(time=belief.time)
 
 
 def hold_noise(
