@@ -38,7 +38,7 @@ def test_doublings_agree_over_long_gaps(size: float) -> None:
     problem[6] = problem[5] > 0
     expected, expected_grads = outputs_and_gradients(filter_sequence, tuple(problem))
     found, grads = outputs_and_gradients(native.filter_sequence, tuple(problem))
-    # After modes that grow, the lower posterior variance is a difference of large numbers: its rounding depends on flags.
+    # After modes that grow, the lower posterior variance is a difference of large numbers: flags decide its rounding.
     assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < (1e-10 if size < 3 else 1e-8)
     assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < 1e-8
 
