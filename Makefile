@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test quick install lint bench clean
+.PHONY: demo test quick install lint bench fuzz sanitize clean
 
 demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: table and pictures in build/demo, 2 minutes
 	$(BIN)/python examples/demo.py
@@ -28,6 +28,12 @@ bench: install         ## speed, one thread, CPU time: tables on the screen and 
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/stream.py
 	$(BIN)/python benchmarks/tables.py
+
+fuzz: install          ## random problems at the edges of what is promised, 10 minutes; MINUTES=30 for more, SEED=1 for others
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
+
+sanitize: install      ## the tests of the compiled code under AddressSanitizer and UBSan
+	$(BIN)/python -m tests.sanitize
 
 clean:                 ## back to a fresh clone
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy.linalg import expm
 
 import cru
 from cru import native
-from cru.functional import filter_sequence
+from cru.functional import Belief, filter_sequence
 from cru.native import build
 from tests.helpers import GRADIENT_TOLERANCE, KINDS, TOLERANCE, difference, outputs_and_gradients, random_problem
 
@@ -36,8 +38,30 @@ def test_doublings_agree_over_long_gaps(size: float) -> None:
     problem[6] = problem[5] > 0
     expected, expected_grads = outputs_and_gradients(filter_sequence, tuple(problem))
     found, grads = outputs_and_gradients(native.filter_sequence, tuple(problem))
-    assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < 1e-10
+    # After modes that grow, the lower posterior variance is a difference of large numbers: flags decide its rounding.
+    assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < (1e-10 if size < 3 else 1e-8)
     assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < 1e-8
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_short_gaps_couple_the_halves_precisely(dtype: torch.dtype) -> None:
+    """With a known upper half, the side is Φ - I times the lower variance: to be exact about Φ is not enough."""
+    digits = 2e-6 if dtype == torch.float32 else 1e-13
+    for gap in (1e-5, 3e-4, 1e-2):
+        transition, _, y, y_var, mask, *_ = random_problem("expm", 1, 2, 3, dtype=dtype)
+        start = Belief(torch.zeros(1, 6), torch.full((1, 3), 1e-12), torch.ones(1, 3), torch.zeros(1, 3))
+        start = Belief(*(field.to(dtype) for field in start[:4]))
+        delta = torch.tensor([[0.0, gap]], dtype=dtype)
+        found, _ = native.filter_sequence(transition, start, y, y_var, torch.zeros_like(mask), delta, delta > 0)
+        matrix = transition.matrix(start, delta[:, 1]).double()[0].numpy()
+        phi, noise = expm(matrix * gap), transition.noise.double().numpy()
+        nodes, weights = np.polynomial.legendre.leggauss(8)
+        steps = [expm(matrix * gap * (node + 1) / 2) for node in nodes]
+        added = sum(gap * w / 2 * step @ np.diag(noise) @ step.T for w, step in zip(weights, steps, strict=True))
+        cov = phi @ np.diag(torch.cat([start.upper, start.lower], 1)[0].double().numpy()) @ phi.T + added
+        expected = torch.as_tensor(cov[:3, 3:].diagonal().copy())
+        assert torch.all((found.side[0, 1] - expected).abs() <= digits * expected.abs().max())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,8 +92,7 @@ class _Held(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        value, low, high = inputs
-        inside = (value >= low) & (value <= high)
+        inside = inputs[0] == output
         ctx.save_for_backward(inside)
         ctx.save_for_forward(inside)
 
@@ -104,6 +103,27 @@ class _Held(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, tangent, low, high):  # type: ignore[no-untyped-def]
         return _quiet(tangent, *ctx.saved_tensors)
+
+
+class _FiniteGradient(torch.autograd.Function):
+    """`finite_gradient`: the identity going forward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value):  # type: ignore[no-untyped-def]
+        return value.clone()  # a view would ask for a view of the tangent
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        limit = bounds(grad.dtype).gradient
+        return grad.nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
+
+    jvp = backward
 
 
 class _Hold(torch.autograd.Function):
@@ -131,9 +151,69 @@ class _Hold(torch.autograd.Function):
     jvp = backward  # a clamp is its own transpose
 
 
+class _HoldNoise(torch.autograd.Function):
+    """`hold_noise`, in one piece: it stands in every doubling."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(noise, least):  # type: ignore[no-untyped-def]
+        limit = bounds(noise.dtype).variance
+        variance = noise.diagonal(dim1=-2, dim2=-1)
+        scale = (limit / variance.clamp_min(limit)).sqrt()
+        kept = (least + (variance - least).abs()).clamp_max(limit)
+        root = kept.sqrt()
+        most = root[..., :, None] * root[..., None, :]  # no correlation above 1
+        scaled = (noise * (scale[..., :, None] * scale[..., None, :])).clamp(-most, most)
+        scaled.diagonal(dim1=-2, dim2=-1).copy_(kept)
+        return scaled
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        free = output.diagonal(dim1=-2, dim2=-1) < bounds(output.dtype).variance
+        ctx.save_for_backward(free)
+        ctx.save_for_forward(free)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        (free,) = ctx.saved_tensors
+        return _quiet(grad, free[..., :, None] & free[..., None, :]), None
+
+    @staticmethod
+    def jvp(ctx, tangent, _):  # type: ignore[no-untyped-def]
+        (free,) = ctx.saved_tensors
+        return _quiet(tangent, free[..., :, None] & free[..., None, :])
+
+
 def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
     """``value`` within [low, high]; gradients are finite, and zero where the bound holds."""
+    if not (value.requires_grad and torch.is_grad_enabled()):
+        return value.clamp(low, high)
     return _Held.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """``value`` itself; its gradient is finite, within the bound of the type, and zero where it would be NaN."""
+    if not (value.requires_grad and torch.is_grad_enabled()):
+        return value
+    return _FiniteGradient.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def finite_gradients(belief: Belief) -> Belief:
+    """`finite_gradient` of every field but the time."""
+    return Belief(*map(finite_gradient, belief[:4]))._replace(time=belief.time)
+
+
+def hold_noise(
+    noise: Float[Tensor, "*batch state state"], least: Float[Tensor, "*batch state"]
+) -> Float[Tensor, "*batch state state"]:
+    """A noise covariance within the bounds, and still positive semi-definite.
+
+    Where a variance exceeds the bound, its row and its column shrink together: Q ← D Q D with D diagonal. To clamp each
+    entry by itself would make Q indefinite, and a later product Φ Q Φᵀ negative. No variance falls below ``least``: a
+    value below it is rounding, and the size of that rounding counts as variance. A held variance passes no gradient.
+    """
+    return _HoldNoise.apply(noise, least.detach())  # type: ignore[no-any-return, no-untyped-call]
 
 
 def hold(belief: Belief) -> Belief:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, covariance, factorised, hold
 
+FLOOR_SLACK = 1e-3
+"""How far rounding may take a variance below its floor: more than that of a sum of hundreds of terms in float32."""
+
 
 def phi1(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """(eˣ - 1) / x, one at zero, with a derivative that is right there too.
@@ -36,21 +39,23 @@ def predict_eigen(
 ) -> Belief:
     """The prior after a gap ``delta``. Literal twin: `predict_eigen_reference`.
 
-    Exponents d Δ above log of the bound on transitions are held there. Only the rows that the three diagonals need
-    are formed on the way back from the eigenbasis.
+    Exponents d Δ above log of the bound on transitions are held there. Only the rows that the three diagonals need are
+    formed on the way back from the eigenbasis. These are differences of large numbers: see `_least_variance`.
     """
     E, obs = eigenvectors, belief.upper.shape[-1]
-    exponent = (eigenvalues * delta[:, None]).clamp_max(math.log(bounds(E.dtype).transition))
-    growth = exponent.exp()
+    exponent = eigenvalues * delta[:, None]
+    held = exponent.clamp_max(math.log(bounds(E.dtype).transition))
+    growth = held.exp()
     mean = (belief.mean @ E * growth) @ E.mT
 
     top, bottom = E[:obs], E[obs:]
     upper, lower, side = (v.unsqueeze(-1) for v in (belief.upper, belief.lower, belief.side))
     rotated = E.mT @ torch.cat([upper * top + side * bottom, side * top + lower * bottom], -2)
     S = E.mT @ (noise[:, None] * E)
-    integral = delta[:, None, None] * phi1(exponent[:, :, None] + exponent[:, None, :])
+    integral = delta[:, None, None] * phi1(held[:, :, None] + held[:, None, :])
     back = (rotated * growth[:, :, None] * growth[:, None, :] + S * integral) @ E.mT
-    variance = (E.mT * back).sum(-2)
+    least = _least_variance(exponent, integral.diagonal(dim1=-2, dim2=-1), E, noise)
+    variance = (E.mT * back).sum(-2).clamp(min=least)
     return hold(
         Belief(
             mean,
@@ -60,6 +65,24 @@ def predict_eigen(
             belief.time,
         )
     )
+
+
+@torch.no_grad()
+def _least_variance(
+    exponent: Float[Tensor, "batch state"],
+    integral: Float[Tensor, "batch state"],
+    E: Float[Tensor, "state state"],
+    noise: Float[Tensor, " state"],
+) -> Float[Tensor, "batch state"]:
+    """What the noise alone gives each variance at least, but for rounding: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a.
+
+    The weight w_a is min(q) times ``integral``, ∫ e^{2ds} ds of the mode. A mode whose exponent is held has the bound
+    on variances times e^{2dΔ} instead: a dimension in which it grows at all reaches that bound, held from above.
+    """
+    bound, most = bounds(E.dtype), torch.finfo(E.dtype).max
+    double, limit = 2 * exponent, 2 * math.log(bound.transition)
+    overflow = bound.variance * double.clamp_max(math.log(most / bound.variance) - 1).exp()
+    return torch.where(double > limit, overflow, (1 - FLOOR_SLACK) * noise.min() * integral) @ E.mT.square()
 
 
 def predict_eigen_reference(

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold
+from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold, hold_noise
 
 MAX_DOUBLINGS = 64
 """Enough for ‖A Δ‖ up to 1e19; the fixed count of exported graphs, where the data cannot be looked at."""
@@ -81,7 +81,8 @@ def discretise(
     """Φ and Q over each series' own gap.
 
     Every series is doubled as often as its own ‖A Δ‖ asks for, at most ``count`` times (see `doublings`): more would
-    only add rounding. Entries that would overflow are held at the bounds of the floating type.
+    only add rounding. What would overflow is held at the bounds of the floating type, from above: a dimension whose row
+    of Φ reaches its bound gets the largest variance.
     """
     bound, series = bounds(A.dtype), _SERIES[A.dtype]
     X = A * delta[:, None, None]
@@ -102,9 +103,13 @@ def discretise(
 
     for level in range(count):
         more = (level < levels)[:, None, None]
-        doubled = held(Q + phi @ Q @ phi.mT, -bound.variance, bound.variance)
-        Q = torch.where(more, doubled, Q)
-        phi = torch.where(more, held(phi @ phi, -bound.transition, bound.transition), phi)
+        squared = held(phi @ phi, -bound.transition, bound.transition)
+        least = Q.detach().diagonal(dim1=-2, dim2=-1)
+        if 2 ** (level + 1) > math.log(bound.transition):  # else ‖Φ‖ ≤ e^‖A h‖ is within the bound
+            overflows = squared.detach().abs().amax(-1) >= bound.transition
+            least = torch.where(overflows, bound.variance, least)
+        Q = torch.where(more, hold_noise(Q + phi @ Q @ phi.mT, least), Q)
+        phi = torch.where(more, squared, phi)
     return phi, Q
 
 
@@ -129,7 +134,7 @@ def transported(belief: Belief, phi: Float[Tensor, "batch state state"], noise: 
     left, right = phi[..., :obs], phi[..., obs:]
     upper, lower, side = (v.unsqueeze(-2) for v in (belief.upper, belief.lower, belief.side))
     weighted = torch.cat([left * upper + right * side, left * side + right * lower], -1)
-    variance = (weighted * phi).sum(-1)
+    variance = (weighted * phi).sum(-1).clamp_min(0.0)  # only rounding is negative: never less than the noise alone
     return Belief(
         (phi @ belief.mean.unsqueeze(-1)).squeeze(-1),
         variance[..., :obs] + noise.upper,

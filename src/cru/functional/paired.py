@@ -7,7 +7,8 @@ Every (upper, lower) pair follows an SDE of its own,
 so that predict and update are elementwise in the pairs and nothing is dropped. Over a gap Δ
 
     Φ = e^{-γΔ} [[cos ωΔ, sin ωΔ], [-sin ωΔ, cos ωΔ]]
-    Q = q̄ I₀ · I + d [[I_c, -I_s], [-I_s, -I_c]],   q̄ = (q_u + q_l) / 2,  d = (q_u - q_l) / 2
+    Q = [[q_u C + q_l S, -d I_s], [-d I_s, q_u S + q_l C]],   d = (q_u - q_l) / 2
+    C = (I₀ + I_c) / 2 = ∫ e^{-2γs} cos² ωs ds,   S = (I₀ - I_c) / 2 = ∫ e^{-2γs} sin² ωs ds
     I₀ = ∫ e^{-2γs} ds,   I_c + i I_s = ∫ e^{(-2γ + 2iω)s} ds.
 """
 
@@ -17,10 +18,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, hold
+from cru.functional.belief import Belief, finite_gradient, hold
 from cru.functional.eigen import phi1
 from cru.functional.sequence import stacked
 from cru.functional.update import update
+
+LONG_GAP = 1e6
+"""Beyond this, a gradient times the square of the gap can exceed float32: 1e15 (`bounds`) · 1e12 · the readings."""
 
 
 class Hop(NamedTuple):
@@ -41,13 +45,19 @@ def hop(
     delta: Float[Tensor, "*#any"],
 ) -> Hop:
     """Discretise: γ = ``decay`` >= 0, ω = ``frequency``, over gaps ``delta``; all broadcast. Stable as γ, ω, Δ → 0."""
+    if torch.compiler.is_compiling() or bool((delta > LONG_GAP).any()):
+        decay, frequency = finite_gradient(decay), finite_gradient(frequency)
+        noise_upper, noise_lower = finite_gradient(noise_upper), finite_gradient(noise_lower)
     damping, angle = -decay * delta, frequency * delta
     size = torch.exp(damping)
     cos, sin = size * torch.cos(angle), size * torch.sin(angle)
     flat = delta * phi1(2 * damping)
     even, odd = phi1_complex(2 * damping, 2 * angle)
-    mean, half = (noise_upper + noise_lower) / 2, (noise_upper - noise_lower) / 2
-    return Hop(cos, sin, mean * flat + half * delta * even, mean * flat - half * delta * even, -half * delta * odd)
+    even, odd = delta * even, delta * odd
+    direct, crossed = flat + even, (flat - even).clamp_min(0.0)  # only rounding is negative
+    a, b = noise_upper / 2, noise_lower / 2
+    upper, lower = torch.addcmul(a * direct, b, crossed), torch.addcmul(b * direct, a, crossed)
+    return Hop(cos, sin, upper, lower, (b - a) * odd)
 
 
 def phi1_complex(
@@ -67,15 +77,15 @@ def phi1_complex(
 
 
 def predict_paired(belief: Belief, step: Hop) -> Belief:
-    """The prior after a hop: Φ μ and Φ Σ Φᵀ + Q, exactly."""
+    """The prior after a hop: Φ μ and Φ Σ Φᵀ + Q, exactly. Rounding takes no variance below that of Q alone."""
     u, low = belief.mean.chunk(2, -1)
     c, s = step.cos, step.sin
     cc, ss, cs = c * c, s * s, c * s
     return hold(
         Belief(
             torch.cat([c * u + s * low, c * low - s * u], -1),
-            cc * belief.upper + 2 * cs * belief.side + ss * belief.lower + step.upper,
-            ss * belief.upper - 2 * cs * belief.side + cc * belief.lower + step.lower,
+            (cc * belief.upper + 2 * cs * belief.side + ss * belief.lower).clamp_min(0.0) + step.upper,
+            (ss * belief.upper - 2 * cs * belief.side + cc * belief.lower).clamp_min(0.0) + step.lower,
             (cc - ss) * belief.side + cs * (belief.lower - belief.upper) + step.side,
             belief.time,
         )

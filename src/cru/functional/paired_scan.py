@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, hold
+from cru.functional.belief import Belief, finite_gradient, hold
 from cru.functional.paired import Hop, predict_paired
 from cru.functional.scan import Matrix2, associative_scan
 from cru.functional.update import MIN_VARIANCE, update
@@ -52,6 +52,20 @@ def _combine(i: _Filtering, j: _Filtering) -> _Filtering:
     )  # fmt: skip
 
 
+def _extend(i: _Filtering, j: _Filtering) -> _Filtering:
+    """`_combine` where i begins with the start of the series: its A, η and J are zero, and stay so."""
+    A_j = Matrix2(*j[:4])
+    C_i, J_j = Matrix2(i.c11, i.c12, i.c12, i.c22), Matrix2(j.j11, j.j12, j.j12, j.j22)
+    one, none = torch.ones_like(i.a11), torch.zeros_like(i.a11)
+    left = A_j @ Matrix2(one, none, none, one).plus(C_i @ J_j).inverse()
+    e1, e2 = C_i.times(j.eta1, j.eta2)
+    b1, b2 = left.times(i.b1 + e1, i.b2 + e2)
+    C = left @ C_i @ A_j.mT
+    return i._replace(
+        b1=b1 + j.b1, b2=b2 + j.b2, c11=C.a + j.c11, c12=(C.b + C.c) / 2 + j.c12, c22=C.d + j.c22
+    )  # fmt: skip
+
+
 def filter_paired_scan(
     start: Belief,
     y: Float[Tensor, "batch time obs"],
@@ -59,8 +73,14 @@ def filter_paired_scan(
     mask: Bool[Tensor, "batch time obs"],
     hops: Hop,
 ) -> tuple[Belief, Belief]:
-    """As `filter_paired`, in O(log T) depth."""
-    y_var = y_var.clamp_min(MIN_VARIANCE)
+    """As `filter_paired`, in O(log T) depth.
+
+    In float64 throughout: an element holds the information 1 / σ_obs of precise readings beside the variance of a vague
+    belief, and float32 cannot hold both. A last step of the plain recursion, for all times at once, ends the rounding.
+    """
+    dtype = y.dtype
+    start, hops = Belief(*map(_double, start[:4])), Hop(*map(_double, hops))
+    y, y_var = _double(y), _double(y_var).clamp_min(MIN_VARIANCE)
     weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, nothing where nothing is seen
     k1, k2 = hops.upper * weight, hops.side * weight
     kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, precise where k1 is close to one
@@ -76,10 +96,22 @@ def filter_paired_scan(
     none = torch.zeros_like(u)
     head = (none, none, none, none, u, low, first.upper, first.side, first.lower, none, none, none, none, none)
     elements = _Filtering(*(torch.cat([h[:, None], e[:, 1:]], 1) for h, e in zip(head, elements, strict=True)))
-    e = associative_scan(_combine, elements)
+    e = associative_scan(_combine, elements, _extend)
     posterior = hold(Belief(torch.cat([e.b1, e.b2], -1), e.c11, e.c22, e.c12))
     before = Belief(*(torch.cat([f[:, None], p[:, :-1]], 1) for f, p in zip(start[:4], posterior[:4], strict=True)))
-    return predict_paired(before, hops), posterior
+    prior = predict_paired(before, hops)
+    posterior = update(prior, y, y_var, mask)
+    return _rounded(prior, dtype), _rounded(posterior, dtype)
+
+
+def _double(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """In float64, with a gradient that its own type can hold."""
+    return finite_gradient(value).double()
+
+
+def _rounded(belief: Belief, dtype: torch.dtype) -> Belief:
+    """A belief in another type, within the bounds of that type."""
+    return belief if belief.mean.dtype == dtype else hold(Belief(*(field.to(dtype) for field in belief[:4])))
 
 
 class _Smoothing(NamedTuple):

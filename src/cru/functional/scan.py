@@ -10,10 +10,15 @@ from torch import Tensor
 Elements = TypeVar("Elements", bound=tuple[Tensor, ...])
 
 
-def associative_scan(combine: Callable[[Elements, Elements], Elements], elements: Elements) -> Elements:
+def associative_scan(
+    combine: Callable[[Elements, Elements], Elements],
+    elements: Elements,
+    extend: Callable[[Elements, Elements], Elements] | None = None,
+) -> Elements:
     """e₀, e₀∘e₁, e₀∘e₁∘e₂, … along dimension 1, with plain tensor operations.
 
-    ``combine`` takes and gives tuples of tensors (batch, time, …) and must be associative.
+    ``combine`` takes and gives tuples of tensors (batch, time, …) and must be associative. ``extend`` takes its place
+    where the first argument is a prefix, which begins with e₀: for a special e₀ it may be cheaper.
 
     >>> associative_scan(lambda a, b: (a[0] + b[0],), (torch.arange(5.0)[None],))
     (tensor([[ 0.,  1.,  3.,  6., 10.]]),)
@@ -23,9 +28,10 @@ def associative_scan(combine: Callable[[Elements, Elements], Elements], elements
         return elements
     make, paired = _maker(elements), count // 2 * 2
     first, second = (make(e[:, start:paired:2] for e in elements) for start in (0, 1))
-    odd = associative_scan(combine, combine(first, second))
+    extend = extend or combine
+    odd = associative_scan(combine, combine(first, second), extend)
     later = make(e[:, 2::2] for e in elements)
-    even = combine(make(o[:, : later[0].shape[1]] for o in odd), later) if later[0].shape[1] else later
+    even = extend(make(o[:, : later[0].shape[1]] for o in odd), later) if later[0].shape[1] else later
     whole = (torch.cat([e[:, :1], v], 1) for e, v in zip(elements, even, strict=True))
     return make(_interleaved(a, b) for a, b in zip(whole, odd, strict=True))
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief
-from cru.functional.transition import Transition
+from cru.functional.belief import Belief, finite_gradient, finite_gradients
+from cru.functional.transition import Transition, with_finite_gradients
 from cru.functional.update import update
 
 
@@ -24,8 +24,9 @@ def filter_sequence(
     ``moves`` says where the state is carried over ``delta`` before the update; where it is False the prior is the
     belief before. Twins: `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal).
     """
-    plan = transition.plan(delta)
-    belief, priors, posteriors = start, [], []
+    transition, plan = with_finite_gradients(transition), transition.plan(delta)
+    y, y_var = finite_gradient(y), finite_gradient(y_var)
+    belief, priors, posteriors = finite_gradients(start), [], []
     steps = (tensor.unbind(1) for tensor in (y, y_var, mask, delta, moves))
     for y_t, var_t, mask_t, delta_t, moves_t in zip(*steps, strict=True):
         predicted = transition.predict(belief, delta_t, plan)

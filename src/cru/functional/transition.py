@@ -1,13 +1,13 @@
 """Locally linear transitions (Sec. 3.3.1) as plain data: each variant is its numbers and one predict step."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from cru.functional.belief import Belief
+from cru.functional.belief import Belief, finite_gradient
 from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import predict_eigen, predict_eigen_reference
 from cru.functional.expm import doublings, predict_expm, predict_expm_reference, spectral_bound_of_means
@@ -122,3 +122,9 @@ class DiscreteTransition(NamedTuple):
     def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         """See `predict_discrete_reference`."""
         return predict_discrete_reference(belief, self.matrix(belief, delta), self.noise)
+
+
+def with_finite_gradients(transition: Transition) -> Transition:
+    """The same numbers, with finite gradients: over a long gap, a product may overflow on the way back."""
+    coefficients = Coefficients(*map(finite_gradient, transition.coefficients))
+    return cast(Transition, cast(Any, type(transition))(coefficients, *map(finite_gradient, cast(Any, transition)[1:])))

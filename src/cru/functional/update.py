@@ -27,17 +27,19 @@ def update(
     μ_u⁺ = μ_u + k_u (y - μ_u),  μ_l⁺ = μ_l + k_l (y - μ_u),
     σ_u⁺ = (1 - k_u) σ_u,  σ_s⁺ = (1 - k_u) σ_s,  σ_l⁺ = σ_l - k_l σ_s.
 
-    1 - k_u is computed as σ_obs / (σ_u + σ_obs), which keeps its precision when k_u is close to one.
+    1 - k_u is computed as σ_obs / (σ_u + σ_obs), which keeps its precision when k_u is close to one. As σ_s² ≤ σ_u σ_l,
+    σ_l⁺ ≥ (1 - k_u) σ_l: where rounding takes the difference below this floor, it is held there.
     """
     y_var = y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     k_upper, k_lower = gain(prior, y_var)
     kept = y_var / (prior.upper + y_var)
     mean_upper, mean_lower = prior.mean.chunk(2, -1)
+    lower = (prior.lower - k_lower * prior.side).clamp(min=(kept * prior.lower).detach())
     residual = torch.where(mask, y - mean_upper, 0.0)
     posterior = Belief(
         torch.cat([mean_upper + k_upper * residual, mean_lower + k_lower * residual], -1),
         torch.where(mask, kept * prior.upper, prior.upper),
-        torch.where(mask, prior.lower - k_lower * prior.side, prior.lower),
+        torch.where(mask, lower, prior.lower),
         torch.where(mask, kept * prior.side, prior.side),
         prior.time,
     )

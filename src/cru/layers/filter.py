@@ -14,6 +14,7 @@ from cru.functional import (
     gaps,
     positive,
 )
+from cru.functional.belief import held
 from cru.layers.checks import (
     as_mask,
     as_moments,
@@ -189,9 +190,11 @@ class KalmanLayer(nn.Module):
     def observe(
         self, x: Float[Tensor, "batch time input"]
     ) -> tuple[Float[Tensor, "batch time obs"], Float[Tensor, "batch time obs"]]:
-        """The layer's own encoder: two linear heads, the second made positive."""
+        """The layer's own encoder: two linear heads, the second made positive. Readings have the bound of a mean."""
+        check_dtype(self.dtype)
+        limit = bounds(self.dtype).mean
         with torch.autocast(x.device.type, enabled=False):
-            x = x.to(self.dtype)
+            x = held(x.to(self.dtype), -limit, limit)
             return self.observation(x), self.variance_map.forward(self.observation_variance(x))
 
     def initial(self, batch: int) -> Belief:

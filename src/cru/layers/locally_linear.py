@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cru import native
 from cru.functional import Belief, Coefficients, DiscreteTransition, Transition, filter_sequence
+from cru.functional.transition import with_finite_gradients
 from cru.layers.checks import check_bases, require
 from cru.layers.filter import KalmanLayer
 
@@ -80,7 +81,7 @@ class LocallyLinearLayer(KalmanLayer):
         return Coefficients(self.coefficients.weight, self.coefficients.bias)
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        transition = self._fixed or self.transition()
+        transition = with_finite_gradients(self._fixed or self.transition())
         return transition.predict(state, delta, transition.plan(delta))
 
     def _run(

@@ -21,6 +21,7 @@ import torch
 from platformdirs import user_cache_path
 
 from cru.functional.belief import bounds
+from cru.functional.eigen import FLOOR_SLACK
 from cru.functional.expm import MAX_DOUBLINGS
 from cru.functional.update import MIN_VARIANCE
 from cru.logs import make_logger
@@ -180,7 +181,7 @@ def _constants(real: str) -> list[str]:
     """The numbers that the kernel shares with `cru.functional`."""
     dtype = next(dtype for dtype, (name, _) in _REAL.items() if name == real)
     shared = {f"{name.upper()}_BOUND": value for name, value in bounds(dtype)._asdict().items()}
-    shared |= {"MIN_VARIANCE": MIN_VARIANCE, "MAX_DOUBLINGS": MAX_DOUBLINGS}
+    shared |= {"MIN_VARIANCE": MIN_VARIANCE, "MAX_DOUBLINGS": MAX_DOUBLINGS, "FLOOR_SLACK": FLOOR_SLACK}
     return [f"-DCRU_{name}={value!r}" for name, value in shared.items()]
 
 

@@ -1,5 +1,7 @@
 // The predict step of the f-CRU in its eigenbasis; the maths is in cru/functional/eigen.py.
 #pragma once
+#include <limits>
+
 #include "matrix.h"
 
 // φ₁(x) = (eˣ - 1) / x, given eˣ, and if wanted its derivative. Near zero by their Taylor series.
@@ -20,6 +22,7 @@ inline void phi1(vec x, vec exponential, vec& value, vec& slope) {
 
 struct Eigen {
   int D;
+  real quietest;         // the smallest q
   const Matrix& E;       // row j, lane a = E_ja
   const Matrix& turned;  // Eᵀ
   const Matrix& S;       // Eᵀ diag(q) E
@@ -82,7 +85,26 @@ struct Eigen {
       }
       for (int h = 0; h < HALF; ++h) out.side.v[h] += turned[a].v[h] * back[a].v[h + HALF];
     });
+    hold_above_noise(step, eigenvalues, delta, out);
     for (int h = 0; h < HALF; ++h) out.side.v[h + HALF] = out.side.v[h];
+  }
+
+  // No variance below what the noise alone gives, from above where a mode is held: see `_least_variance` in
+  // cru/functional/eigen.py.
+  void hold_above_noise(const Step& step, const Row& eigenvalues, real delta, State& out) const {
+    const real limit = std::log(TRANSITION_BOUND), most_growth = std::log(std::numeric_limits<real>::max() / VARIANCE_BOUND) - 1;
+    Row weight, least = {};
+    for (int v = 0; v < NV; ++v) {
+      vec slope;
+      phi1<false>(2 * step.exponent.v[v], step.growth.v[v] * step.growth.v[v], weight.v[v], slope);
+      weight.v[v] *= delta * quietest * real(1 - CRU_FLOOR_SLACK);
+    }
+    each_row(D, [&](int a) {
+      const real exponent = eigenvalues[a] * delta;
+      if (exponent > limit) weight[a] = VARIANCE_BOUND * std::exp(std::min(2 * exponent, most_growth));
+      for (int v = 0; v < NV; ++v) least.v[v] += weight[a] * turned[a].v[v] * turned[a].v[v];
+    });
+    for (int v = 0; v < NV; ++v) out.variance.v[v] = most(out.variance.v[v], least.v[v]);
   }
 
   // Adds to the gradients of the eigenvalues (of this step), of E (as E and as Eᵀ), of S, and of the belief before.
@@ -106,7 +128,7 @@ struct Eigen {
       const real m = step.mode[a] * step.growth[a];
       vec along = {};
       for (int v = 0; v < NV; ++v) {
-        grad_turned[a].v[v] += 2 * grad.variance.v[v] * back[a].v[v] + grad.side.v[v] * t.v[v] + m * grad.mean.v[v];
+        grad_turned[a].v[v] += tame(2 * grad.variance.v[v] * back[a].v[v] + grad.side.v[v] * t.v[v] + m * grad.mean.v[v]);
         along += grad.mean.v[v] * turned[a].v[v];
       }
       const real g = sum(along);
@@ -117,7 +139,7 @@ struct Eigen {
       vec growth = {}, exponent = {};
       for (int v = 0; v < NV; ++v) {
         const vec gb = step.growth.v[v], g = grad_full[a].v[v];
-        grad_S[a].v[v] += g * work[5][a].v[v];
+        grad_S[a].v[v] += tame(g * work[5][a].v[v]);
         growth += g * rotated[a].v[v] * gb;
         exponent += g * S[a].v[v] * work[6][a].v[v];
         grad_full[a].v[v] = g * (step.growth[a] * gb);  // now the gradient of `rotated`
@@ -127,7 +149,7 @@ struct Eigen {
     });
     each_row(D, [&](int a) {
       const bool inside = eigenvalues[a] * delta <= std::log(TRANSITION_BOUND);
-      grad_eigenvalues[a] += inside ? delta * (grad_exponent[a] + grad_growth[a] * step.growth[a]) : real(0);
+      grad_eigenvalues[a] += inside ? tame(delta * (grad_exponent[a] + grad_growth[a] * step.growth[a])) : real(0);
     });
     Matrix& F = work[1];  // E · grad rotated
     multiply<false, false>(D, E, grad_full, F, 1);
@@ -136,8 +158,8 @@ struct Eigen {
       vec qa = {}, qb = {}, qs = {}, da = {}, db = {};
       for (int v = 0; v < NV; ++v) {
         const vec a = E[j].v[v], b = E[P + j].v[v], fa = F[j].v[v], fb = F[P + j].v[v], gm = grad_mode.v[v];
-        grad_E[j].v[v] += 2 * (u * fa + s * fb) + ma * gm;
-        grad_E[P + j].v[v] += 2 * (s * fa + l * fb) + mb * gm;
+        grad_E[j].v[v] += tame(2 * (u * fa + s * fb) + ma * gm);
+        grad_E[P + j].v[v] += tame(2 * (s * fa + l * fb) + mb * gm);
         qa += a * fa, qb += b * fb, qs += a * fb + b * fa, da += a * gm, db += b * gm;
       }
       grad_in.mean[j] += sum(da), grad_in.mean[P + j] += sum(db);

@@ -51,8 +51,10 @@ inline ExpmPlan plan_step(real size) {
   ExpmPlan plan = {1, 3, 0, 1};
   double x = size;
   while (x > LONGEST_STEP && plan.doublings < MAX_DOUBLINGS) x /= 2, plan.shrink /= 2, ++plan.doublings;
+  // Φ to TOLERANCE, and Φ - I, which alone couples the entries over a short gap, to five times that.
   double remainder = x * x / 2;  // x^(p+1) / (p+1)!
-  while (remainder > TOLERANCE && plan.order < MAX_ORDER) remainder *= x / (++plan.order + 1);
+  const double limit = TOLERANCE * std::min(1.0, 5 * x);
+  while (remainder > limit && plan.order < MAX_ORDER) remainder *= x / (++plan.order + 1);
   // The error of n Lobatto points on e^{2xs}, relative to e^{2x}: n (n-1)^3 4^(n-1) ((n-2)!)^4 x^(2n-2) / ((2n-1) ((2n-2)!)^3)
   double error = 3 * 8 * 16.0 / (5 * 24.0 * 24 * 24) * x * x * x * x;
   while (error > TOLERANCE && plan.points < MAX_POINTS) {
@@ -132,29 +134,63 @@ struct Expm {
     }
   }
 
-  void clamp(Matrix& A, real limit) {
+  // Hold the entries of Φᵀ, and gather their largest size in each of its columns, which are the rows of Φ.
+  Row hold_transition(Matrix& A) {
+    const real limit = TRANSITION_BOUND;
+    Row largest = {};
     each_row(D, [&](int j) {
       for (int v = 0; v < NV; ++v) {
         vec x = A[j].v[v];
         x = x > limit ? splat(limit) : x;
-        A[j].v[v] = x < -limit ? splat(-limit) : x;
+        x = A[j].v[v] = x < -limit ? splat(-limit) : x;
+        largest.v[v] = most(largest.v[v], x < 0 ? -x : x);
       }
+    });
+    return largest;
+  }
+
+  // See `hold_noise` in cru/functional/belief.py: Q ← D Q D where a variance exceeds the bound, never below `least`.
+  void hold_noise(Matrix& Q, const Row& least) {
+    Row scale = {}, root = {};
+    each_row(D, [&](int j) {
+      const real variance = Q[j][j];
+      scale[j] = variance > VARIANCE_BOUND ? std::sqrt(VARIANCE_BOUND / variance) : real(1);
+      Q[j][j] = std::min(least[j] + std::fabs(variance - least[j]), VARIANCE_BOUND);
+      root[j] = std::sqrt(Q[j][j]);
+    });
+    each_row(D, [&](int j) {
+      const real kept = Q[j][j];
+      for (int v = 0; v < NV; ++v) {
+        const vec limit = root[j] * root.v[v], x = Q[j].v[v] * (scale[j] * scale.v[v]);
+        Q[j].v[v] = x > limit ? limit : x < -limit ? -limit : x;
+      }
+      Q[j][j] = kept;
     });
   }
 
-  // phi[l], noise[l] for l = 0 … doublings-1, and phi[doublings]. The noise of the last level is never formed.
-  void double_up(const ExpmPlan& plan) {
+  // The diagonal of Q, but the bound where a row of the next Φ overflows.
+  Row least_noise(const Matrix& Q, const Row& largest) {
+    Row least = {};
+    each_row(D, [&](int j) { least[j] = largest[j] < TRANSITION_BOUND ? Q[j][j] : VARIANCE_BOUND; });
+    return least;
+  }
+
+  // phi[l], noise[l] for l = 0 … doublings-1, and phi[doublings]. The noise of the last level is never formed, but for
+  // what its diagonal is at least, which is returned.
+  Row double_up(const ExpmPlan& plan) {
     Matrix& U = s.work[0];
+    Row least = {};
     for (int l = 0; l < plan.doublings; ++l) {
+      multiply<false, false>(D, s.phi[l], s.phi[l], s.phi[l + 1], 1);
+      least = least_noise(s.noise[l], hold_transition(s.phi[l + 1]));
       if (l + 1 < plan.doublings) {
         multiply<false, false>(D, s.noise[l], s.phi[l], U, 1);
         s.noise[l + 1] = s.noise[l];
         multiply<true, true>(D, s.phi[l], U, s.noise[l + 1], 1);
-        clamp(s.noise[l + 1], VARIANCE_BOUND);
+        hold_noise(s.noise[l + 1], least);
       }
-      multiply<false, false>(D, s.phi[l], s.phi[l], s.phi[l + 1], 1);
-      clamp(s.phi[l + 1], TRANSITION_BOUND);
     }
+    return least;
   }
 
   // The prior from a belief: Z = (A Δ)ᵀ, noise = q Δ.
@@ -180,7 +216,7 @@ struct Expm {
         }
       });
     } else {
-      double_up(plan);
+      const Row least = double_up(plan);
       const Matrix &S = s.phi[plan.doublings - 1], &Q = s.noise[plan.doublings - 1];
       Matrix& U = s.work[0];
       multiply<false, false>(D, Q, S, U, 1);
@@ -189,6 +225,10 @@ struct Expm {
         for (int v = 0; v < NV; ++v) out.variance.v[v] += S[j].v[v] * U[j].v[v];
         for (int h = 0; h < HALF; ++h) out.side.v[h] += S[j].v[h] * U[j].v[h + HALF];
       });
+      for (int v = 0; v < NV; ++v) {  // as in `hold_noise`
+        const vec more = out.variance.v[v] - least.v[v];
+        out.variance.v[v] = least.v[v] + (more < 0 ? -more : more);
+      }
       for (int i = 0; i < D; ++i) out.side[i] += Q[i][P + i];
     }
     for (int h = 0; h < HALF; ++h) out.side.v[h + HALF] = out.side.v[h];
@@ -269,7 +309,7 @@ struct Expm {
       each_row(D, [&](int j) {
         each_row(D, [&](int i) {
           grad_phi[j][i] = std::fabs(above[j][i]) < TRANSITION_BOUND ? tame(grad_phi[j][i]) : real(0);
-          if (!last) G[j][i] = std::fabs(s.noise[l + 1][j][i]) < VARIANCE_BOUND ? tame(G[j][i]) : real(0);
+          if (!last) G[j][i] = s.noise[l + 1][j][j] < VARIANCE_BOUND && s.noise[l + 1][i][i] < VARIANCE_BOUND ? tame(G[j][i]) : real(0);
         });
       });
       multiply<false, false>(D, grad_phi, turned, next, 1);

@@ -85,8 +85,9 @@ void update(int D, const State& prior, const real* y, const real* y_var, const u
     const real u = prior.variance[i], s = prior.side[i], r = std::max(y_var[i], MIN_VARIANCE);
     const real inverse = 1 / (u + r), residual = y[i] - prior.mean[i];
     out.mean[i] += u * inverse * residual, out.mean[P + i] += s * inverse * residual;
-    out.variance[i] = u * (r * inverse), out.variance[P + i] -= s * (s * inverse);
-    out.side[i] = out.side[P + i] = s * (r * inverse);
+    const real l = prior.variance[P + i], kept = r * inverse;
+    out.variance[i] = u * kept, out.variance[P + i] = std::max(l - s * (s * inverse), l * kept);
+    out.side[i] = out.side[P + i] = s * kept;
   }
 }
 // `grad` is of the posterior on the way in, of the prior on the way out.
@@ -99,6 +100,8 @@ void update_backward(int D, const State& prior, const real* y, const real* y_var
     const real inverse = 1 / (u + r), residual = y[i] - prior.mean[i];
     const real k = u * inverse, kl = s * inverse, kept = r * inverse;
     const real gm = grad.mean[i], gl = grad.mean[P + i];
+    const real l = prior.variance[P + i];
+    if (l - s * kl < l * kept) grad.variance[P + i] = 0;  // held at its floor
     const real gu = grad.variance[i], gv = grad.variance[P + i], gs = grad.side[i];
     const real ge = gm * k + gl * kl;
     grad_y[i] = tame(ge);
@@ -123,6 +126,7 @@ struct Worker {
   std::vector<Row> weight, grad_weight;  // [k]: lane = state
   std::vector<real> alpha, logit_grad;
   Row noise = {}, grad_noise = {};
+  real quietest;  // the smallest entry of `noise`
   std::unique_ptr<ExpmScratch> scratch;
   std::vector<Matrix> work, eigen;  // eigen: E, Eᵀ, S and their gradients
 
@@ -130,6 +134,7 @@ struct Worker {
       : kind(static_cast<Kind>(kind_)), n(sizes), in(inputs), D(int(sizes.obs)), K(int(sizes.basis)) {
     alpha.resize(K), logit_grad.resize(K);
     noise = load_mean(in.noise, D);
+    quietest = *std::min_element(in.noise, in.noise + 2 * D);
     weight.resize(K), grad_weight.resize(gradients ? K : 0);
     for (int k = 0; k < K; ++k) weight[k] = load_mean(in.weight + k * n.inputs, D);
     work.resize(7);
@@ -208,7 +213,7 @@ struct Worker {
     along.assign(K, vec{});
     each_row(D, [&](int j) {
       Row g;
-      for (int v = 0; v < NV; ++v) g.v[v] = scale * grad_Z[j].v[v];
+      for (int v = 0; v < NV; ++v) g.v[v] = tame(scale * grad_Z[j].v[v]);
       const Row* b = &basis[size_t(j) * K];
       Row* gb = &grad_basis[size_t(j) * K];
       for (int k = 0; k < K; ++k) {
@@ -246,7 +251,7 @@ struct Worker {
       out.variance = noise;
       transport(D, Z, before, Row{}, out);
     } else {
-      Eigen{D, eigen[0], eigen[1], eigen[2], work.data()}.forward(spectrum(), delta, before, out);
+      Eigen{D, quietest, eigen[0], eigen[1], eigen[2], work.data()}.forward(spectrum(), delta, before, out);
     }
   }
   Row spectrum() const {
@@ -265,7 +270,7 @@ struct Worker {
       Row scaled, grad_scaled = {};
       for (int v = 0; v < NV; ++v) scaled.v[v] = delta * noise.v[v];
       Expm{D, {in.rules}, *scratch}.backward(Z, scaled, before, grad, grad_Z, grad_scaled, grad_in);
-      for (int v = 0; v < NV; ++v) grad_noise.v[v] += delta * grad_scaled.v[v];
+      for (int v = 0; v < NV; ++v) grad_noise.v[v] += tame(delta * grad_scaled.v[v]);
       combine_backward(delta, grad_Z);
     } else if (kind == DISCRETE) {
       Matrix &Z = work[0], &grad_Z = work[1];
@@ -276,7 +281,7 @@ struct Worker {
       combine_backward(1, grad_Z);
     } else {
       Row grad_spectrum = {};
-      Eigen{D, eigen[0], eigen[1], eigen[2], work.data()}.backward(spectrum(), delta, before, grad, grad_spectrum, eigen[3],
+      Eigen{D, quietest, eigen[0], eigen[1], eigen[2], work.data()}.backward(spectrum(), delta, before, grad, grad_spectrum, eigen[3],
                                                                  eigen[4], eigen[5], grad_in);
       for (int k = 0; k < K; ++k) {
         Row product;

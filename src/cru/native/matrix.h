@@ -49,6 +49,12 @@ inline real sum(const Row& a) {
 }
 inline real bounded(real x, real limit) { return std::min(std::max(x, -limit), limit); }
 inline real tame(real g) { return g == g ? bounded(g, GRADIENT_BOUND) : real(0); }
+inline vec tame(vec g) {
+  g = g > GRADIENT_BOUND ? splat(GRADIENT_BOUND) : g;
+  g = g < -GRADIENT_BOUND ? splat(-GRADIENT_BOUND) : g;
+  return g == g ? g : vec{};
+}
+inline vec most(vec a, vec b) { return a > b ? a : b; }
 
 // Visit the rows in use: 0 … D-1 and P … P+D-1.
 template <class F>
@@ -139,6 +145,7 @@ inline void hold_backward(int D, const State& s, State& grad) {
 }
 
 // Φ μ and the three diagonals of Φ (Σ + diag-weighted `extra`) Φᵀ, added to `out`. `phi` holds Φᵀ: row j, lane i = Φ_ij.
+// Only rounding is negative there: a variance is never less than that of the noise alone, which `out` holds.
 inline void transport(int D, const Matrix& phi, const State& in, const Row& extra, State& out) {
   Row mean = {}, variance = {};
   vec cross[HALF] = {};
@@ -154,7 +161,7 @@ inline void transport(int D, const Matrix& phi, const State& in, const Row& extr
     }
     for (int h = 0; h < HALF; ++h) cross[h] += a.v[h] * ya.v[h + HALF] + b.v[h] * yb.v[h + HALF];
   }
-  for (int v = 0; v < NV; ++v) out.mean.v[v] = mean.v[v], out.variance.v[v] += variance.v[v];
+  for (int v = 0; v < NV; ++v) out.mean.v[v] = mean.v[v], out.variance.v[v] += most(variance.v[v], vec{});
   for (int h = 0; h < HALF; ++h) out.side.v[h] += cross[h], out.side.v[h + HALF] += cross[h];
 }
 

@@ -30,15 +30,15 @@ inline Pair held_backward(const Pair& p, Pair g) {
 
 inline Pair predict(const Pair& p, real c, real s, real qu, real ql, real qs) {
   const real cc = c * c, ss = s * s, cs = c * s;
-  return held(Pair{c * p.mu + s * p.ml, c * p.ml - s * p.mu, cc * p.u + 2 * cs * p.s + ss * p.l + qu,
-                   ss * p.u - 2 * cs * p.s + cc * p.l + ql, (cc - ss) * p.s + cs * (p.l - p.u) + qs});
+  const real upper = most(cc * p.u + 2 * cs * p.s + ss * p.l, real(0)), lower = most(ss * p.u - 2 * cs * p.s + cc * p.l, real(0));
+  return held(Pair{c * p.mu + s * p.ml, c * p.ml - s * p.mu, upper + qu, lower + ql, (cc - ss) * p.s + cs * (p.l - p.u) + qs});
 }
 // m is 1 where the pair is observed, else 0.
 inline Pair update(const Pair& p, real y, real r, real m) {
   r = most(r, MIN_VARIANCE);
   const real inverse = m / (p.u + r), k = p.u * inverse, kl = p.s * inverse, kept = m * (r * inverse) + (1 - m);
   const real residual = y - p.mu;
-  return held(Pair{p.mu + k * residual, p.ml + kl * residual, p.u * kept, p.l - p.s * kl, p.s * kept});
+  return held(Pair{p.mu + k * residual, p.ml + kl * residual, p.u * kept, most(p.l - p.s * kl, p.l * kept), p.s * kept});
 }
 
 struct Run {
@@ -78,6 +78,7 @@ struct Run {
         const real m = in.mask[i], raw = in.y_var[i], r = most(raw, MIN_VARIANCE);
         const real inverse = m / (p.u + r), k = p.u * inverse, kl = p.s * inverse, part = r * inverse;
         const real kept = m * part + (1 - m), residual = in.y[i] - p.mu;
+        g.l = p.l - p.s * kl < p.l * kept ? 0 : g.l;  // held at its floor
         const real error = g.mu * k + g.ml * kl, gain = g.mu * residual * inverse, gain_low = g.ml * residual * inverse;
         out.y[i] = calm(error);
         const real gr = -gain * k - gain_low * kl + m * (g.u * k * k + g.s * kl * k + g.l * kl * kl);
