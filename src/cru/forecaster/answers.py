@@ -18,6 +18,7 @@ from cru.models.base import Prediction
 from cru.threads import threads_for
 from cru.training.loop import work_of
 
+ROUNDING = 4e-7  # of a mean in float32: an interval without width, of zeros that repeat, must hold a zero
 BATCH = 64  # series that are answered together
 MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # quantiles whose average is the mean
 MOST_ABOVE = 2.0  # a quantile on a logarithmic scale is at most so many times the center, or the cap of the table
@@ -57,9 +58,13 @@ def calibrated(
         return capped
 
     bounds = {}
+    margin = scaler.inverse_std(ROUNDING * (1 + np.abs(mean)), mean)
     for level in levels:
-        for side, p in (("lo", 0.5 - level / 200), ("hi", 0.5 + level / 200)):
-            bounds[f"{side}-{level:g}"] = at(p)
+        bounds[f"lo-{level:g}"] = at(0.5 - level / 200) - margin
+        bounds[f"hi-{level:g}"] = at(0.5 + level / 200) + margin
+        if scaler.is_log.any():
+            low = bounds[f"lo-{level:g}"]
+            bounds[f"lo-{level:g}"] = np.where(scaler.is_log, np.maximum(low, 0), low)
     spread = scaler.inverse_std(std * calibration.spread(lead), mean)
     if scaler.is_log.any():
         spread = np.where(scaler.is_log, np.minimum(spread, cap), spread)
