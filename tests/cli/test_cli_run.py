@@ -199,3 +199,15 @@ def test_a_cache_that_cannot_be_written_does_not_stop_a_run(tmp_path, monkeypatc
     monkeypatch.setenv("CRU_CACHE_DIR", str(tmp_path / "file" / "cache"))
     result = cru("run", "pendulum-regression", "--model", "gru-dt", *QUICK)
     assert result.exit_code == 0, result.output
+
+
+def test_a_run_is_shown_where_only_its_best_epoch_has_a_score(tmp_path, capsys):
+    from cru.cli.run import _show
+
+    def scores(**more):
+        return {"epoch": 1, "test": {"scored": "all", "all": {"mse": 0.5, "count": 3} | more}}
+
+    record = {"scores": {"best": scores(rubanova=0.25), "last": scores()}, "shortened": False}
+    _show(record | {"seconds_per_epoch": 1.0, "parameters": 7}, tmp_path)
+    shown = capsys.readouterr().out
+    assert "0.25" in shown and "–" in shown

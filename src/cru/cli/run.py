@@ -91,7 +91,8 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     metrics = [name for name in record["scores"]["best"]["test"][scored] if name != "count"]
     table = Table(f"test set, {scored} targets", *metrics, box=None, pad_edge=False)
     for name, scores in rows.items():
-        table.add_row(name, *(f"{scores['test'][scored][metric]:.5g}" for metric in metrics))
+        found = scores["test"][scored]  # the last epoch lacks Rubanova's average
+        table.add_row(name, *(f"{found[metric]:.5g}" if metric in found else "–" for metric in metrics))
     console = make_console()
     console.print(table)
     short = ", shortened" if record["shortened"] else ""
