@@ -167,3 +167,9 @@ def test_a_logarithm_is_taken_where_it_helps():
     table = make_series(times, values, offsets, ids=range(60), names=["skewed", "plain"])
     scales = choose_log_scales(table, StructuralConfig(), 0.3, 0)
     assert scales[0] > 0 and scales[1] == 0
+
+
+def test_progress_is_a_line_an_epoch(capsys):
+    Forecaster(epochs=2).fit(stations(30, 20, seed=9), id="station", time="date")
+    shown = capsys.readouterr().err
+    assert "epoch 1/2" in shown and "epoch 2/2" in shown

@@ -141,7 +141,8 @@ def train_corrections(
                 better = score < best
                 best, kept = (score, _copy(model)) if better else (best, kept)
                 waited = 0 if better else waited + 1
-                record = {"epoch": epoch + 1, "loss": loss, "validation": {"nll": score}}
+                judged = {"scored": "hidden", "hidden": {"nll": score}}
+                record = {"epoch": epoch + 1, "loss": loss, "validation": judged}
                 listener.epoch(record | {"seconds": time.perf_counter() - begun}, better=better)
                 spent = time.process_time() - started
                 if (minutes is not None and spent > 60 * minutes) or (patience is not None and waited >= patience):

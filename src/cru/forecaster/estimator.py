@@ -31,8 +31,6 @@ from cru.training.listener import Listener
 from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
-    from cru.forecaster.learning import Fitted as Fit
-    from cru.forecaster.learning import Parts
     from cru.forecaster.stream import Stream
 
 Fitted = TypeVar("Fitted", bound="Forecaster")
@@ -105,7 +103,7 @@ class Forecaster(Estimator):
 
         ``y`` is there for scikit-learn's pipelines and not looked at.
         """
-        from cru.forecaster.learning import Parts, default_options, divide, fit_model, needs_base
+        from cru.forecaster.learning import default_options, divide, fit_model, fit_rules, needs_base
 
         params = self._plain_params()
         name, seed = params["model"], params["seed"]
@@ -154,30 +152,18 @@ class Forecaster(Estimator):
         self.names_, self.options_, self.history_ = series.names, fitted.options, series
         self.gap_ = median_gap(series)
         self.calibration_ = errors.with_mean_weight(errors.calibration(), scaler, series)
-        rivals = self._rivals(fitted, Parts(*(part.scaled_by(scaler) for part in parts)), training)
+        rules = fit_rules(parts.train.scaled_by(scaler), [name for name in NAIVE if name != "mean"], seed)
+        rivals: dict[str, tuple[Model, Predict | None]] = {name: (rule, None) for name, rule in rules.items()}
+        if isinstance(fitted.model, CorrectedModel):
+            rivals = {"structural": (fitted.model, fitted.model.uncorrected), **rivals}
         found = {"model": errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict, most=1)}
         for rival, (one, predict) in rivals.items():
             found[rival] = errors_of(one, fitted.judged, never, seed=seed, predict=predict, most=1)
         self.scores_ = judge(errors) | {
-            "r2_last_value": r_squared(errors_of(rivals["last-value"][0], fitted.judged, never, seed=seed)),
+            "r2_last_value": r_squared(errors_of(rules["last-value"], fitted.judged, never, seed=seed)),
             "table": compare(found, series.names, self.gap_),
         }
         return self
-
-    def _rivals(
-        self, fitted: "Fit", parts: "Parts", training: TrainingSettings
-    ) -> dict[str, tuple[Model, Predict | None]]:
-        """What the model is compared with: every naive rule, and the structural model alone."""
-        from cru.forecaster.learning import learn
-
-        rivals: dict[str, tuple[Model, Predict | None]] = {}
-        if isinstance(fitted.model, CorrectedModel):
-            rivals["structural"] = (fitted.model, fitted.model.uncorrected)
-        for name in NAIVE:
-            if name != "mean":
-                rule = learn(parts, model=name, options={}, training=training, seed=0, listener=None)
-                rivals[name] = (rule, None)
-        return rivals
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
         """Every variable at the times ``at``, given the readings of ``table``: between, before or after them.

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -198,6 +198,17 @@ def fit_model(
 
     judged = draw_parts(folded, JUDGED, LONG, generator(seed, "judged"))
     return Fitted(made.eval(), name, chosen, scaler, judged, predict)
+
+
+def fit_rules(train: SeriesSet, names: Sequence[str], seed: int) -> dict[str, Model]:
+    """Fit naive rules, to compare a model with, on at most `CALIBRATE` scaled series."""
+    whole = make_training_task(_some(train, CALIBRATE), (seed, _TRAIN))
+    spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(train))
+    rules = {name: create(name, spec) for name in names}
+    for rule in rules.values():
+        rule.prepare(Batches(whole, PREPARED, rule.dtype, torch.device("cpu")))
+        rule.eval()
+    return rules
 
 
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
