@@ -38,7 +38,7 @@ def test_forecast_from_the_training_table():
         "forecast", "model", "--horizon", "10D", "--every", "2D", "--out", "forecast.csv"
     )
     written = pl.read_csv("forecast.csv", try_parse_dates=True)
-    names = ["station", "date", "variable", "mean", "std", "lo-50", "hi-50", "lo-90", "hi-90"]
+    names = ["station", "date", "variable", "mean", "median", "std", "lo-50", "hi-50", "lo-90", "hi-90"]
     assert written.columns == names and written["date"].dtype == pl.Date
     said = Forecaster.load("model").forecast(horizon="10D", every="2D", level=[50, 90])
     pd.testing.assert_frame_equal(written.to_pandas(), said, check_dtype=False)

@@ -58,7 +58,7 @@ def calibrated(
         return capped
 
     bounds = {}
-    margin = scaler.inverse_std(ROUNDING * (1 + np.abs(mean)), mean)
+    margin = scaler.inverse_std(np.where(calibration.constant, 0.0, ROUNDING * (1 + np.abs(mean))), mean)
     for level in levels:
         bounds[f"lo-{level:g}"] = at(0.5 - level / 200) - margin
         bounds[f"hi-{level:g}"] = at(0.5 + level / 200) + margin

@@ -194,8 +194,8 @@ def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor,
 
 def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """``value`` itself; its gradient is finite, within the bound of the type, and zero where it would be NaN."""
-    if not (value.requires_grad and torch.is_grad_enabled()):
-        return value
+    if torch.compiler.is_compiling() or not (value.requires_grad and torch.is_grad_enabled()):
+        return value  # `torch.compile` cannot trace a function with a derivative in forward mode
     return _FiniteGradient.apply(value)  # type: ignore[no-any-return, no-untyped-call]
 
 

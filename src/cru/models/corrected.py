@@ -103,7 +103,7 @@ class CorrectedModel(Model):
         super().__init__(spec, config)
         if not spec.targets_are_inputs or spec.is_image:
             raise ValueError(
-                "CorrectedModel predicts features that are its inputs, got inputs of the shape "
+                "CorrectedModel predicts the inputs themselves, which must be features, got inputs of the shape "
                 f"{spec.input_shape} and targets of {spec.target_shape}: take 'cru', for example."
             )
         self.layer = make_layer(spec, config)

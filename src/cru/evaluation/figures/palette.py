@@ -24,6 +24,10 @@ LOOKS = {
     "bi-f-cru": Look("f-CRU, both sides", SKY, "#A6D8F7", _DOT),
     "paired": Look("paired CRU", VIOLET, "#B9A3F0"),
     "paired-smoother": Look("paired smoother", VIOLET, "#B9A3F0", _DASH),
+    "structural": Look("structural", "#117733", "#66C285"),
+    "structural-filter": Look("structural filter", "#117733", "#66C285", _DASH),
+    "mlp": Look("pointwise network", "#882255", "#D98CB3"),
+    "corrected": Look("structural + network", "#882255", "#D98CB3", _DASH),
     "rkn": Look("RKN", GREEN, "#3CC9A0", _DOT),
     "rkn-dt": Look("RKN-Δt", GREEN, "#3CC9A0", _DASH),
     "gru": Look("GRU", ORANGE, "#F5BE4E", _DOT),
@@ -37,6 +41,7 @@ LOOKS = {
     "series-mean": Look("series mean", GREY, "#A5A5A5", _DASH),
     "last-value": Look("last value", GREY, "#A5A5A5"),
     "linear": Look("linear", "#4D4D4D", "#CFCFCF", _DOT),
+    "seasonal-naive": Look("seasonal naive", "#999933", "#CCCC77"),
     "blend": Look("blend", "#4D4D4D", "#CFCFCF", _DASH),
     "climatology": Look("climatology", "#4D4D4D", "#CFCFCF"),
 }
