@@ -82,18 +82,17 @@ def test_nothing_saturates():
     for depth in (50.0, 100.0, 400.0, 1600.0):
         constant = pd.DataFrame({"s": 0, "day": np.arange(30), "snow": depth})
         said = model.predict(constant, at=[30])
-        assert said["mean"].iloc[0] == pytest.approx(depth, rel=0.03, abs=3.0)
+        assert said["mean"].iloc[0] == pytest.approx(depth, rel=0.03)
 
 
 def test_skewed_values_that_are_never_negative_stay_so():
     rng = np.random.default_rng(1)
     day = np.tile(np.arange(40.0), 30)
-    rain = np.where(rng.random(1200) < 0.6, 0.0, rng.gamma(0.7, 8.0, 1200))
+    rain = np.exp(rng.normal(0, 0.3, (30, 40)).cumsum(1) + rng.normal(0, 1, (30, 1))).ravel()
     model = make(pd.DataFrame({"s": np.arange(30).repeat(40), "day": day, "rain": rain}), id="s", time="day")
     said = model.forecast(horizon=5, level=[50, 90])
-    if model.scaler_.is_log[0]:
-        assert (said["lo-90"] >= 0).all() and (said["mean"] >= 0).all()
-        assert said["hi-90"].max() <= model.calibration_.cap[0] + 1e-9
+    assert model.scaler_.is_log[0], "else the test shows nothing"
+    assert (said["lo-90"] >= 0).all() and (said["mean"] >= 0).all() and np.isfinite(said["hi-90"]).all()
 
 
 def table_of(values: dict[str, np.ndarray], ids: np.ndarray, times: np.ndarray) -> pd.DataFrame:

@@ -45,7 +45,8 @@ class Forecaster(Estimator):
             takes the model alone. Rules, and models of your own, always stand alone.
         options: of the model, see `cru models NAME`; its `hidden_size` follows from the number of variables.
         epochs: at most so many; None for 16 of the default model, 100 of a model with a memory.
-        minutes: stop after the epoch in which this processor time is over; None for no limit.
+        minutes: stop after the epoch in which this time is over, processor time for the default model and time on the
+            clock for one with a memory; None for no limit.
         patience: stop after so many epochs without a better score on the validation series.
         batch_size: series in one step of the optimizer.
         learning_rate: at the start; it falls to a tenth.
