@@ -12,8 +12,8 @@ demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: t
 test: install          ## all tests
 	$(PYTEST)
 
-quick: install         ## the tests without the slow ones and without the real data
-	$(PYTEST) -m "not slow and not data"
+quick: install         ## the tests without the slow ones and the real data, with four models for each kind of data
+	$(PYTEST) -m "not slow and not data and not every_model"
 
 install: $(INSTALLED)  ## make .venv with the pinned dependencies; does nothing when that is done
 

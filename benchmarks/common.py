@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from cru.evaluation.timing import best
+from cru.reporting.timing import best
 
 __all__ = ["best", "machine", "report"]
 RESULTS = Path("build/bench")

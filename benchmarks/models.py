@@ -14,9 +14,10 @@ from common import best, report
 import cru
 from cru.data import Batch
 from cru.data.datasets import pendulum
-from cru.functional import FilterResult, filter_sequence_reference, gain, gaps
+from cru.functional import FilterResult, filter_sequence_reference, gaps
 from cru.layers import KalmanLayer
-from cru.models import MODELS, NAIVE, Model, create_paper
+from cru.models import MODELS, NAIVE, Model
+from cru.training import create_paper
 
 ODE = ("ode-rnn", "latent-ode", "gru-ode-b")
 
@@ -75,7 +76,7 @@ class LiteralFilter(torch.nn.Module):
         observed = mask[..., None].expand_as(y)
         start = self.layer.initial(len(y))
         prior, posterior = filter_sequence_reference(self.layer.transition(), start, y, y_var, observed, delta)
-        return FilterResult(prior, posterior, gain(prior, y_var))
+        return FilterResult(prior, posterior, y_var)
 
 
 def stirred(model: Model) -> Model:

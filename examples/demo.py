@@ -19,10 +19,10 @@ import cru
 from cru.data import Batch, Splits
 from cru.data.datasets import pendulum
 from cru.evaluation import predict
-from cru.evaluation.outputs import gain_norm
+from cru.evaluation.evaluate import gain_norm
 from cru.models import Prediction
 from cru.training import load_model, run, settings_for
-from cru.training.listener import listener_for
+from cru.training.callbacks import make_progress_callback
 
 OUT = Path(os.environ.get("CRU_DEMO_DIR", "build/demo"))
 SIZES = tuple(int(size) for size in os.environ.get("CRU_DEMO_SIZES", "200,50,100").split(","))
@@ -44,12 +44,12 @@ def main() -> None:
         changes.append("training.schedule=cosine")
         settings = settings_for("pendulum-regression", model, changes=changes)
         shutil.rmtree(OUT / model, ignore_errors=True)
-        record = run(settings, OUT / model, splits=splits, listener=listener_for(console, f"{title:7}"))
+        record = run(settings, OUT / model, splits=splits, callback=make_progress_callback(console, f"{title:7}"))
         test = record["scores"]["best"]["test"]["all"]
         shown = (f"{test['mse']:.4f}", f"{test['nll']:.2f}", f"{test['coverage90']:.0%}")
         table.add_row(title, *shown, f"{record['parameters']:,}", f"{record['seconds_per_epoch']:.1f}")
     console.print(table)
-    results = {model: outputs(model, splits) for model in MODELS}
+    results = {model: predict_test_set(model, splits) for model in MODELS}
     for path in (draw_angles(results), draw_gain(*results["cru"])):
         console.print(f"picture: {path}", soft_wrap=True)
 
@@ -62,7 +62,7 @@ def sequences() -> Splits:
     return Splits(*(cru.data.regression(part, target="sin_cos") for part in parts))
 
 
-def outputs(model: str, splits: Splits) -> tuple[Batch, Prediction]:
+def predict_test_set(model: str, splits: Splits) -> tuple[Batch, Prediction]:
     """The whole test set and what the trained model says of it, with its inner states."""
     trained = load_model(OUT / model)
     return next(predict(trained, splits.test, batch_size=len(splits.test), intermediates=True))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cru.evaluation import Tally, predict
 from cru.evaluation.metrics import REGIONS
+from cru.reporting.run_folder import read_folder
 from cru.training.experiment import load_splits
-from cru.training.folder import read_folder
 from cru.training.run import load_model
 
 LARGEST = 4  # features

@@ -6,21 +6,21 @@
 import sys
 from pathlib import Path
 
-from cru.evaluation.figures import save
-from cru.training.folder import RunFolder, find_folders
-from cru.training.pictures import RUNS, Material, draw
-from cru.training.reproduce import Group
+from cru.reporting.figures import save
+from cru.reporting.reproduction import Group
+from cru.reporting.run_figures import RUNS, FigureInput, draw
+from cru.reporting.run_folder import RunFolder, find_folders
 
 
 def main(runs: Path, out: Path, *, runtime: bool = True) -> None:
     """Draw what the runs are there for, and say what is missing."""
     folders = find_folders([runs])
     if runtime:
-        print(save(draw("runtime", Material([])), out / "runtime.png"))
+        print(save(draw("runtime", FigureInput([])), out / "runtime.png"))
     for name, group in RUNS.items():
         chosen = choose(folders, group)
         if chosen:
-            print(save(draw(name, Material(chosen)), out / f"{name}.png"))
+            print(save(draw(name, FigureInput(chosen)), out / f"{name}.png"))
         else:
             print(f"{name}: there is no run of {', '.join(group.presets)} in {runs}")
 

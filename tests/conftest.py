@@ -21,6 +21,26 @@ settings.register_profile(
 settings.load_profile("cru")
 
 
+REPRESENTATIVE = {  # of each kind of data, for `make quick`; "" where a test is of one kind alone
+    "features": {"cru", "gru-d", "structural", "last-value"},
+    "labels": {"f-cru", "ode-rnn", "paired", "mean"},
+    "pictures": {"f-cru", "rkn-dt", "latent-ode", "linear"},
+    "angles": {"cru", "gru-dt", "gru-ode-b", "mtand"},
+    "": {"cru", "gru-dt", "structural", "mlp"},
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of every model that are not of a representative one."""
+    from cru.models import MODELS
+
+    for item in items:
+        params = getattr(item, "callspec", None) and item.callspec.params  # type: ignore[attr-defined]
+        name = params["name"] if params and "name" in params else None
+        if name in MODELS and name not in REPRESENTATIVE.get(params.get("kind", ""), REPRESENTATIVE[""]):
+            item.add_marker(pytest.mark.every_model)
+
+
 os.environ.pop("COLUMNS", None)  # the width of whoever runs the tests, which is not that of a pipe
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 
-from cru.data.cache import _digest as array_digest
+from cru.data.cache import _array_checksum as array_digest
 from cru.files import part_name
-from cru.forecaster.folder import _digest as config_digest
+from cru.forecaster.serialization import _digest as config_digest
 from cru.training.checkpoint import pack_checkpoint
 
 EVIL = "evil_module:Model"

@@ -58,7 +58,7 @@ def test_cru(line, request, monkeypatch):
     if words[0] == "reproduce":
         words += ["--hours", "0"]  # everything but the waiting
     if "--time" in words:  # everything but the epochs
-        monkeypatch.setattr("cru.training.timing.measure_epoch", lambda settings, splits, epochs: 1.0)
+        monkeypatch.setattr("cru.reporting.timing.measure_epoch", lambda settings, splits, epochs: 1.0)
     if words[0] in ("figure", "report"):
         finished_runs(request.getfixturevalue("pendulum_runs"))
     done(*words)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from cru import Forecaster
-from cru.evaluation import ledger
 from cru.files import is_temporary, open_regular, read_bounded, remove_leftovers, replacing, write_atomically
+from cru.reporting import ledger
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 from tests.faults import end_at
 
@@ -209,7 +209,7 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
 
 
 def test_a_load_goes_on_while_another_process_saves(two, tmp_path, monkeypatch):
-    import cru.forecaster.folder as module
+    import cru.forecaster.serialization as module
 
     old, new = two
     old.save(tmp_path / "m")

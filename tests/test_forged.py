@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cru import Forecaster
+from cru.reporting.run_folder import read_folder
 from cru.training import load_model, run
 from cru.training.checkpoint import read_checkpoint
-from cru.training.folder import read_folder
 from tests.cli.helpers import refused
 from tests.forging import (
     EVIL,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cru import Forecaster, threads
-from cru.threads import SMALL, threads_for
+from cru.threads import ONE_THREAD_LIMIT, threads_for
 from tests.forecaster.test_stream import readings
 
 
@@ -27,10 +27,10 @@ def chosen(monkeypatch):
 
 
 def test_small_work_takes_one_thread_and_the_number_is_restored(chosen) -> None:
-    with threads_for(SMALL - 1):
+    with threads_for(ONE_THREAD_LIMIT - 1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 4
-    with threads_for(SMALL):
+    with threads_for(ONE_THREAD_LIMIT):
         assert torch.get_num_threads() == 4
     with pytest.raises(ValueError, match="wrong"), threads_for(1):
         raise ValueError("wrong")

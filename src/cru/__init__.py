@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers, which cannot see what is imported later
-    from cru import data, evaluation, forecaster, functional, layers, models, training
+    from cru import data, evaluation, forecaster, functional, layers, models, reporting, training
     from cru.forecaster import Forecaster
     from cru.functional import Belief, FilterResult, Gain
     from cru.layers import CRU, RKN, FastCRU, PairedCRU, StructuralLayer
@@ -30,6 +30,7 @@ _HOME = {
     "functional": "",
     "layers": "",
     "models": "",
+    "reporting": "",
     "training": "",
 }
 

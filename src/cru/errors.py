@@ -1,11 +1,102 @@
-"""What can go wrong in a way that a user is told in one sentence, without a traceback."""
+"""Errors that a user reads as one sentence, without a traceback."""
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 # Also other ends of lines, marks that turn the direction of a text, and bytes of a file name that are no text.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+_ARGUMENT = re.compile(r"\{\{|\}\}|\{(\w+)(=[^{}]*)?\}")
+
+
+class InputError(ValueError):
+    """Wrong input: which argument, the rule it breaks, what was found, and how to correct it.
+
+    The text is made where a user reads it, because the same argument has another name there. Python writes `horizon`,
+    the command line --horizon. ``rule`` and ``hint`` name other arguments in braces: "Give {duplicates='mean'}." Put
+    data of the user into ``found``, or through `literal`.
+
+    Args:
+        argument: the Python argument. Without it the error is about the ``column`` of a table, or about the table.
+        rule: what must hold, after the word "must".
+        found: what was found instead.
+        hint: how to correct it.
+        column: the column of the table that is wrong.
+        time: the time at which it is wrong.
+        otherwise: the hint for a call that does not have the arguments of ``hint``.
+
+    >>> print(InputError("horizon", "be positive", "'-3D'"))
+    `horizon` must be positive, got '-3D'.
+    >>> InputError("horizon", "be positive", "'-3D'").render({"horizon": "--horizon"})
+    "--horizon must be positive, got '-3D'."
+    >>> print(InputError(rule="be finite", found="inf in series a", column="tmax", time=3.0))
+    column 'tmax' must be finite, got inf in series a at time 3.
+    """
+
+    def __init__(
+        self,
+        argument: str = "",
+        rule: str = "",
+        found: object = None,
+        hint: str = "",
+        *,
+        column: str | None = None,
+        time: object = None,
+        otherwise: str = "",
+    ) -> None:
+        self.argument, self.rule, self.found, self.hint = argument, rule, found, hint
+        self.column, self.time, self.otherwise = column, time, otherwise
+        super().__init__(self.render({}))
+
+    def render(self, names: Mapping[str, str]) -> str:
+        """Make the sentence. ``names`` gives the arguments that have another name where the user reads it."""
+
+        def fill(text: str) -> str:
+            return _ARGUMENT.sub(lambda found: _name(found, names), text)
+
+        if self.argument:
+            subject = names.get(self.argument, f"`{self.argument}`")
+            subject += f" of {self.column!r}" if self.column is not None else ""
+        else:
+            subject = "the table" if self.column is None else f"column {self.column!r}"
+        got = f", got {self.found}" if self.found is not None else ""
+        time = f"{self.time:.15g}" if isinstance(self.time, float) else self.time
+        at = "" if time is None else f" at time {time}"
+        hint = f" {self.hint[0].upper()}{self.hint[1:]}" if self.hint else ""
+        return f"{subject} must {fill(self.rule)}{got}{at}.{fill(hint)}"
+
+    def replace(self, **changes: Any) -> "InputError":
+        """Make the same error with other parts."""
+        return InputError(**(vars(self) | changes))
+
+    def without_arguments(self) -> "InputError":
+        """Make the error for a call that does not have the arguments of the hint."""
+        return self.replace(hint=self.otherwise)
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (vars(self),)
+
+
+def _rebuild(parts: dict[str, Any]) -> InputError:
+    return InputError(**parts)
+
+
+def _name(found: re.Match[str], names: Mapping[str, str]) -> str:
+    if found[1] is None:
+        return found[0][0]  # a doubled brace
+    return names.get(found[1], f"`{found[1]}{found[2] or ''}`")
+
+
+def literal(text: object) -> str:
+    """Protect the braces of a text that goes into a rule or a hint.
+
+    >>> print(InputError("id", "be known", hint=literal("There is {id}.")))
+    `id` must be known. There is {id}.
+    """
+    return str(text).replace("{", "{{").replace("}", "}}")
 
 
 class RunError(RuntimeError):

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -197,6 +197,14 @@ def _finish(file: BinaryIO, temporary: Path, path: Path) -> None:
     os.fsync(file.fileno())
     os.replace(temporary, path)  # noqa: PTH105 - tests end the process at each of these calls
     _flush_folder(path.parent)
+
+
+def sha256(parts: Iterable[bytes | memoryview]) -> str:
+    """Compute the checksum of bytes, one part after another."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _checksum(file: BinaryIO) -> str:

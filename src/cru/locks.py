@@ -8,18 +8,18 @@ from filelock import FileLock, Timeout
 
 
 @contextmanager
-def only_process(lock: Path, refusal: str) -> Iterator[None]:
+def only_process(lock: Path, refusal: ValueError) -> Iterator[None]:
     """Hold the file ``lock``. The operating system releases it when the process ends.
 
     Raises:
-        ValueError: another process holds the lock; ``refusal`` is the text of the error.
+        ValueError: another process holds the lock; ``refusal`` is the error.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(lock)
     try:
         held.acquire(timeout=0)
     except Timeout:
-        raise ValueError(refusal) from None
+        raise refusal from None
     try:
         yield
     finally:

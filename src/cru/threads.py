@@ -8,7 +8,7 @@ import torch
 
 from cru.errors import RunError
 
-SMALL = 1_000_000
+ONE_THREAD_LIMIT = 1_000_000
 """Batch x time x state below which one thread is used: `benchmarks/threads.py` shows what more threads cost."""
 
 _ASKED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,7 +28,7 @@ def threads_for(work: int) -> Iterator[None]:
     1
     """
     before = torch.get_num_threads()
-    if work >= SMALL or _user_chose(before):
+    if work >= ONE_THREAD_LIMIT or _user_chose(before):
         yield
         return
     torch.set_num_threads(1)

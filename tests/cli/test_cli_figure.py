@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cru.cli.figure import Name
+from cru.reporting.reproduction import Group
+from cru.reporting.run_figures import FIGURES, RUNS
 from cru.training import settings_for
-from cru.training.pictures import FIGURES, RUNS
-from cru.training.reproduce import Group
 from tests.cli.helpers import cru, refused
 
 
@@ -84,7 +84,7 @@ def test_a_series_can_be_chosen(pendulum_runs, tmp_path):
 
 
 def test_runtime_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr("cru.evaluation.figures.measure_runtime", lambda: {"cru": {4: 0.001}, "f-cru": {4: 0.002}})
+    monkeypatch.setattr("cru.reporting.figures.measure_runtime", lambda: {"cru": {4: 0.001}, "f-cru": {4: 0.002}})
     assert cru("figure", "runtime", "--reproduce", "--out", tmp_path / "runtime.svg").exit_code == 0
     assert "f-CRU" in (tmp_path / "runtime.svg").read_text()
 

@@ -71,7 +71,7 @@ def test_a_long_table_with_chosen_values_and_averages(place):
     pd.concat([long, long.head(1)]).to_csv(place / "long.csv", index=False)
     words = ["fit", "long.csv", "--id", "station", "--time", "date", "--variable", "what", "--values", "value"]
     words += ["--model", "mean", "--out", "long"]
-    assert "several at time 2024-" in refused(*words) and "Give --average to average them." in refused(*words)
+    assert " at time 2024-" in refused(*words) and "Give --average to average them." in refused(*words)
     done(*words, "--average", "--no-history")
     assert "`table` must be given" in refused("forecast", "long", "--horizon", "1D", "--out", "x.csv")
 

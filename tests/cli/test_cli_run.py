@@ -104,9 +104,9 @@ def test_table_as_a_page(tmp_path):
 
 def test_times_beside_the_paper_s(monkeypatch):
     taken = {"cru": 4.0, "f-cru": 6.0}
-    monkeypatch.setattr("cru.training.timing.load_splits", lambda settings, data_dir: None)
+    monkeypatch.setattr("cru.reporting.timing.load_splits", lambda settings, data_dir: None)
     monkeypatch.setattr(
-        "cru.training.timing.measure_epoch", lambda settings, splits, epochs: taken.get(settings.model.name, 1.0)
+        "cru.reporting.timing.measure_epoch", lambda settings, splits, epochs: taken.get(settings.model.name, 1.0)
     )
     assert "`--time` must be for Table 1 or 2, got Table 3" in refused("table", "3", "--time")
     assert "pendulum-regression f-cru: 6.00 s an epoch" in cru("table", "2", "--time").stdout

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from cru import Forecaster
 from cru.cli import app
 from cru.cli.stream import Stop
-from cru.forecaster.rows import Rows
+from cru.forecaster.state_store import StateStore
 from tests.forecaster.test_stream import readings
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
         b'{"id": "a", "time": 2, "values": {"warmth": 1}}': "`values` must be variables of the training table",
         b'{"id": "a", "time": 2, "values": {"warm": "x"}}': "`values` must be sensible numbers",
         b'{"id": "a", "time": 2, "values": {"warm": [1]}}': "`values` must be sensible numbers",
-        b'{"id": "a", "time": 1, "values": {"warm": 1}}': "`time` must not lie before the last reading of 'a'",
+        b'{"id": "a", "time": 1, "values": {"warm": 1}}': "`time` must not lie before the last observation of 'a'",
         b"\xff": "a line must be one JSON object.",
         b"[" * 100_000: "a line must be one JSON object.",
         b'{"id": "a", "time": 2, "values": {"warm": ' + b"9" * 400 + b"}}": "`values` must be sensible numbers",
@@ -193,13 +193,13 @@ def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:
 
 
 def test_a_signal_within_a_line_waits_for_its_answer(folder, monkeypatch, tmp_path) -> None:
-    whole = Rows.put
+    whole = StateStore.put
 
-    def interrupted(rows: Rows, *given) -> None:
+    def interrupted(rows: StateStore, *given) -> None:
         signal.raise_signal(signal.SIGTERM)
         whole(rows, *given)
 
-    monkeypatch.setattr(Rows, "put", interrupted)
+    monkeypatch.setattr(StateStore, "put", interrupted)
     text = "".join(json.dumps(READING | {"time": float(t)}) + "\n" for t in (1, 2, 3))
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     result = CliRunner().invoke(app, ["stream", str(folder), "--state", str(tmp_path / "kept")], input=text)

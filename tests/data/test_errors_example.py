@@ -10,7 +10,7 @@ from cru.training.presets import settings_for
 def test_the_error_of_a_run_is_shared_out_among_the_features(ushcn_dir, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CRU_DATA_DIR", str(ushcn_dir))
     settings = settings_for("ushcn-interpolation", "f-cru", changes=["training.epochs=1"])
-    run(settings, tmp_path / "f-cru-0", ledger_path=tmp_path / "ledger.jsonl")
+    run(settings, tmp_path / "f-cru-0")
     runpy.run_path(str(Path(__file__).parents[2] / "examples" / "errors.py"))["main"](tmp_path / "f-cru-0")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1:3] for line in lines] == [

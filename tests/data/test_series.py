@@ -63,7 +63,7 @@ def test_decreasing_times_say_where():
 
 
 def test_infinite_values_and_times_are_refused():
-    with pytest.raises(ValueError, match=r"'x' of series s0 is infinite at time 2"):
+    with pytest.raises(ValueError, match=r"`values` of 'x' must be finite.* got an infinity in series s0 at time 2"):
         build([1, 2, 3], np.array([[0], [np.inf], [0]]))
     with pytest.raises(ValueError, match=r"`times` must be finite: 1 of 3"):
         build([1, np.nan, 3])
@@ -92,9 +92,12 @@ def test_times_become_float64_whatever_numbers_they_are():
         ({"offsets": np.array([1, 2, 3])}, r"`offsets` must rise from 0 to the number of rows, 3, got 1 to 3"),
         ({"offsets": np.array([0, 1, 2])}, r"`offsets` must rise from 0 to the number of rows, 3, got 0 to 2"),
         ({"offsets": np.array([0, 4, 3])}, r"got 0 to 3, with a fall between"),
-        ({"per_time": {"label": np.zeros(2)}}, r"`per_time` must have 3 entries of 'label', got 2"),
-        ({"per_time": {"label": np.array([[0], [0], [np.inf]])}}, r"`per_time` .* 'label' of series b is infinite"),
-        ({"per_series": {"dead": np.zeros(3)}}, r"`per_series` must have 2 entries of 'dead', got 3"),
+        ({"per_time": {"label": np.zeros(2)}}, r"`per_time` of 'label' must have 3 entries, got 2"),
+        (
+            {"per_time": {"label": np.array([[0], [0], [np.inf]])}},
+            r"`per_time` of 'label' must be finite.* in series b",
+        ),
+        ({"per_series": {"dead": np.zeros(3)}}, r"`per_series` of 'dead' must have 2 entries, got 3"),
     ],
 )
 def test_sizes_must_agree(wrong, message):

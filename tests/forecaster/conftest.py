@@ -4,7 +4,7 @@ import pytest
 
 from cru import Forecaster
 
-FAR = pytest.mark.filterwarnings("ignore:answers lie up to")  # farther than the table could teach
+FAR = pytest.mark.filterwarnings("ignore:Predictions extend")  # farther than the table could teach
 
 
 def stations(count: int = 24, readings: int = 30, *, seed: int = 0) -> pd.DataFrame:

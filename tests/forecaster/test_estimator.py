@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from cru import Forecaster
-from cru.forecaster import learning
+from cru.forecaster import fitting
 from tests.forecaster.conftest import FAR, stations
 
 LEVELS = ["lo-90", "lo-50", "hi-50", "hi-90"]
@@ -125,7 +125,7 @@ def test_intervals_cover_new_series(trained):
 
 
 def test_the_same_seed_gives_the_same_model(table, monkeypatch):
-    monkeypatch.setattr(learning, "EPOCH", (32, 32))
+    monkeypatch.setattr(fitting, "EPOCH", (32, 32))
     options = {"epochs": 2, "options": {"num_basis": 2}, "progress": False, "minutes": None}
     fits = [Forecaster("f-cru", seed=seed, **options).fit(table, id="station", time="date") for seed in (3, 3, 4)]
     said = [model.forecast(horizon="10D") for model in fits]
@@ -203,7 +203,7 @@ def test_a_pause_longer_than_any_that_was_practised_does_no_more_harm_than_the_l
 
 
 def test_who_asks_for_more_than_was_practised_is_told(trained):
-    with pytest.warns(UserWarning, match=r"up to 9000D from the readings .* no more than \d+D could be practised"):
+    with pytest.warns(UserWarning, match=r"extend 9000D past the last observation; training covered \d+D"):
         trained.forecast(horizon="9000D", every="3000D")
 
 
@@ -213,7 +213,9 @@ def test_a_constant_stays_one_whatever_its_size():
     for said in (model.forecast(horizon="4D"), model.sample(2, horizon="4D").rename(columns={"value": "mean"})):
         for name, constant in {"tiny": 1e-9, "zero": 0.0, "number": 5.1}.items():
             assert said[said["variable"] == name]["mean"].to_numpy() == pytest.approx(constant, rel=1e-9, abs=1e-300)
-    with pytest.warns(UserWarning, match=r"'zero' was always 0 in training, .* has 2 other readings: fit again"):
+    with pytest.warns(
+        UserWarning, match=r"'zero' was always 0 in training .* has 2 other observations of it. Fit again"
+    ):
         model.forecast(table.assign(zero=[7.0, 7.0, *table["zero"][2:]]), horizon="4D")
     band = model.forecast(horizon="4D")[lambda frame: frame["variable"] == "number"]
     assert (band["hi-90"] - band["lo-90"]).max() < 1e-9

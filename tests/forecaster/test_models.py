@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from cru import Forecaster
-from cru.forecaster import learning
+from cru.forecaster import fitting
 from cru.models import MODELS
 from tests.forecaster.conftest import stations
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_registered_model_can_be_used(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(learning, "EPOCH", (16, 16))  # one step
+    monkeypatch.setattr(fitting, "EPOCH", (16, 16))  # one step
     table = stations(20, 12, seed=2)
     model = Forecaster(name, epochs=1, progress=False).fit(table, id="station", time="date")
     model.save(tmp_path / "model")

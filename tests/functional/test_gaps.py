@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cru.functional import gaps, shortened
+from cru.functional import clip_gaps, gaps
 
 
 def test_gaps_are_taken_before_any_cast() -> None:
@@ -37,7 +37,7 @@ def test_stretches_without_a_reading_are_shortened_whoever_asks_between():
     times = torch.rand(6, 30, generator=generator, dtype=torch.float64).mul(8).cumsum(1) + 1e6
     observed = torch.rand(6, 30, generator=generator) < 0.3
     for start in (None, times[:, 0] - 7):
-        found = shortened(times, observed, 10.0, start)
+        found = clip_gaps(times, observed, 10.0, start)
         for series in range(6):
             last = now = float(times[series, 0] if start is None else start[series])
             base = now
@@ -47,9 +47,9 @@ def test_stretches_without_a_reading_are_shortened_whoever_asks_between():
                 assert float(found[series, step]) == pytest.approx(now, abs=1e-6)
                 if observed[series, step]:
                     base, last = now, float(times[series, step])
-    assert shortened(times, observed, None) is times and shortened(times, observed, 1e9) is times
+    assert clip_gaps(times, observed, None) is times and clip_gaps(times, observed, 1e9) is times
     some = torch.ones(6, 30, dtype=torch.bool)
     some[:, 5:20] = False
     fewer = torch.cat([times[:, :5], times[:, 20:]], 1)
-    dense, sparse = shortened(times, some, 10.0), shortened(fewer, torch.ones(6, 15, dtype=torch.bool), 10.0)
+    dense, sparse = clip_gaps(times, some, 10.0), clip_gaps(fewer, torch.ones(6, 15, dtype=torch.bool), 10.0)
     torch.testing.assert_close(dense[:, 20:], sparse[:, 5:])  # questions between change nothing

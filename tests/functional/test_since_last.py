@@ -2,7 +2,7 @@
 
 import torch
 
-from cru.functional.fill import since_last
+from cru.functional.carry_forward import since_last
 
 
 def test_it_is_the_recursion() -> None:

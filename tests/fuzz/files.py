@@ -25,11 +25,11 @@ import polars as pl
 
 from cru import Forecaster
 from cru.data import from_table
-from cru.evaluation import ledger, render, tables
+from cru.reporting import ledger, render, tables
+from cru.reporting.ledger import compare_with_presets
+from cru.reporting.run_folder import read_folder
 from cru.training import load_model
 from cru.training import run as train
-from cru.training.folder import read_folder
-from cru.training.run import as_of_now
 from tests.forging import (
     PLAIN,
     WORDS,
@@ -275,7 +275,8 @@ def _runs(root: Path) -> Iterator[Target]:
     """The files of a run, and the ledger."""
     kept, folder, book = root / "kept-run", root / "run", root / "ledger.jsonl"
     settings = tiny_settings("gru", epochs=1)
-    record = train(settings, kept, splits=tiny_splits(), ledger_path=book)
+    record = train(settings, kept, splits=tiny_splits())
+    ledger.append(book, record)
 
     def part(name: str, use: Callable[[], object], change: Callable[[Rng], bytes] | None = None) -> Target:
         content = (kept / name).read_bytes()
@@ -308,7 +309,7 @@ def _runs(root: Path) -> Iterator[Target]:
     yield part("last.safetensors", resume, checkpoint("last.safetensors"))
 
     def show() -> None:
-        entries = as_of_now(ledger.read(book))
+        entries = compare_with_presets(ledger.read(book))
         render.markdown(tables.tables(entries), tables.count_left_out(entries), tables.others(entries))
 
     line = {key: value for key, value in record.items() if key != "features"}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import cru
 from cru import native
-from cru.functional import Belief, FilterResult, bounds, hold
+from cru.functional import Belief, FilterResult, bounds, clamp_belief
 from cru.layers import KalmanLayer
 
 LAYERS = (cru.CRU, cru.FastCRU, cru.RKN, cru.PairedCRU)
@@ -118,7 +118,7 @@ def with_rounded_states(problem: Problem) -> FilterResult:
         Belief(*(torch.cat(field, 1) for field in zip(*(getattr(step, name)[:4] for step in steps), strict=True)))
         for name in ("prior", "posterior")
     ]
-    return FilterResult(*beliefs, steps[-1].gain)
+    return FilterResult(*beliefs, problem.y_var.double())
 
 
 def rounded(belief: Belief, turned: bool) -> Belief:
@@ -127,7 +127,7 @@ def rounded(belief: Belief, turned: bool) -> Belief:
     largest = (belief.mean.abs().amax(-1, keepdim=True), largest, largest, largest)
     sizes = (most.expand_as(field) if turned else field for field, most in zip(belief[:4], largest, strict=True))
     moved = (f + ROUNDING * size * torch.randn_like(f) for f, size in zip(belief[:4], sizes, strict=True))
-    return hold(Belief(*moved, belief.time))
+    return clamp_belief(Belief(*moved, belief.time))
 
 
 def deviations(found: FilterResult, exact: FilterResult) -> Tensor:

@@ -9,7 +9,7 @@ from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from cru.layers.gru_ode import GRUODEBayes, GRUODEField, Preparation
 from cru.layers.observation import BernoulliObservation, GaussianObservation
-from cru.layers.ode import ODE, settling
+from cru.layers.ode import ODE, exponential_time_map
 from tests.helpers import difference
 
 
@@ -18,7 +18,7 @@ def build(
 ) -> GRUODEBayes:
     torch.manual_seed(0)
     observation = observation or GaussianObservation(3)
-    ode = ODE(GRUODEField(6), solver="midpoint", steps=2, clock=settling)
+    ode = ODE(GRUODEField(6), solver="midpoint", steps=2, time_map=exponential_time_map)
     f_obs = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 3 * observation.parameters_per_input))
     return GRUODEBayes(ode, 6, observation, f_obs, 4, longest).double()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import cru
 from cru import native
 from cru.functional import Belief, bounds, filter_sequence_reference, gaps
-from cru.functional.belief import hold_noise
+from cru.functional.belief import clamp_noise
 from cru.functional.paired import filter_paired
 from cru.layers import KalmanLayer
 from tests.helpers import least_noise_variance
@@ -136,9 +136,9 @@ def test_held_noise_stays_positive_semidefinite(dtype: torch.dtype) -> None:
     limit = bounds(dtype).variance
     root = torch.tensor([[3.0, 0.0, 0.0], [2.9, 0.3, 0.0], [-0.2, 0.5, 0.4]], dtype=dtype) * limit**0.5
     noise = root @ root.mT
-    held = hold_noise(noise, noise.diagonal() / 2)
+    held = clamp_noise(noise, noise.diagonal() / 2)
     assert torch.linalg.eigvalsh(noise.clamp(-limit, limit) / limit).min() < -1e-3
     assert torch.linalg.eigvalsh(held / limit).min() > 0
     assert torch.all(held.diagonal() <= limit) and held[0, 0] == limit
-    low = hold_noise(torch.eye(3, dtype=dtype), torch.full((3,), 4.0, dtype=dtype))
+    low = clamp_noise(torch.eye(3, dtype=dtype), torch.full((3,), 4.0, dtype=dtype))
     assert torch.all(low.diagonal() >= 4)

@@ -7,7 +7,15 @@ from torch import nn
 from torchdiffeq import odeint
 
 from cru.layers.gru_ode import GRUODEField
-from cru.layers.ode import ADAPTIVE_SOLVERS, FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady, tanh_field
+from cru.layers.ode import (
+    ADAPTIVE_SOLVERS,
+    FIXED_SOLVERS,
+    ODE,
+    OPEN_SOLVERS,
+    exponential_time_map,
+    tanh_field,
+    uniform_time_map,
+)
 from tests.helpers import difference
 
 GAPS = torch.tensor([0.0, 0.1, 0.7, 2.0], dtype=torch.float64)
@@ -31,11 +39,11 @@ def test_a_rotation_turns_every_series_by_its_own_gap(solver: str) -> None:
 def test_fixed_steps_are_those_of_torchdiffeq(solver: str, steps: int) -> None:
     torch.manual_seed(0)
     field, start = tanh_field(5, 16, 3).double(), torch.randn(4, 5, dtype=torch.float64)
-    clocks = (steady, settling) if solver in OPEN_SOLVERS else (steady,)
-    for clock in clocks:
-        speed, grid = clock(GAPS[:, None]), torch.linspace(0, 1, steps + 1, dtype=torch.float64)
+    time_maps = (uniform_time_map, exponential_time_map) if solver in OPEN_SOLVERS else (uniform_time_map,)
+    for time_map in time_maps:
+        speed, grid = time_map(GAPS[:, None]), torch.linspace(0, 1, steps + 1, dtype=torch.float64)
         expected = odeint(lambda s, h, speed=speed: speed(s) * field(h), start, grid, method=solver)[-1]
-        found = ODE(field, solver=solver, steps=steps, clock=clock)(start, GAPS)
+        found = ODE(field, solver=solver, steps=steps, time_map=time_map)(start, GAPS)
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
@@ -86,7 +94,7 @@ def test_the_settling_clock_converges_to_the_same_solution(solver: str) -> None:
     field, start = GRUODEField(5).double(), torch.rand(4, 5, dtype=torch.float64) * 2 - 1
     expected = ODE(field, steps=100)(start, GAPS)
     steps = 20_000 if solver == "euler" else 300
-    found = ODE(field, solver=solver, steps=steps, clock=settling)(start, GAPS)
+    found = ODE(field, solver=solver, steps=steps, time_map=exponential_time_map)(start, GAPS)
     assert difference(found, expected) < 1e-4
 
 
@@ -96,7 +104,7 @@ def test_a_constant_target_is_reached_exactly_on_the_settling_clock() -> None:
         decay = nn.Linear(1, 1, bias=False).double()
         nn.init.constant_(decay.weight, -1.0)
         gap = torch.tensor([0.0, 0.3, 5.0, 1e4], dtype=torch.float64)
-        found = ODE(decay, solver=solver, clock=settling)(torch.ones(4, 1, dtype=torch.float64), gap)
+        found = ODE(decay, solver=solver, time_map=exponential_time_map)(torch.ones(4, 1, dtype=torch.float64), gap)
         torch.testing.assert_close(found[:, 0], torch.exp(-gap), atol=1e-12, rtol=0)
 
 
@@ -104,7 +112,7 @@ def test_a_constant_target_is_reached_exactly_on_the_settling_clock() -> None:
 def test_gaps_from_zero_to_ten_thousand_stay_finite(size: float) -> None:
     torch.manual_seed(0)
     gap = torch.tensor([0.0, 1e-6, 1.0, 1e2, 1e4])  # of five series, 200 times in a row
-    relaxing = ODE(GRUODEField(6), solver="midpoint", clock=settling)
+    relaxing = ODE(GRUODEField(6), solver="midpoint", time_map=exponential_time_map)
     for ode in (ODE(tanh_field(6, 8, 3)), relaxing):
         with torch.no_grad():
             for parameter in ode.parameters():
@@ -128,8 +136,8 @@ def test_the_user_is_told_what_is_wrong() -> None:
         ODE(field, steps=0)
     with pytest.raises(ValueError, match="`rtol` and `atol` must be positive"):
         ODE(field, rtol=0.0)
-    with pytest.raises(ValueError, match="with the settling clock"):
-        ODE(field, solver="rk4", clock=settling)
+    with pytest.raises(ValueError, match="with the exponential time map"):
+        ODE(field, solver="rk4", time_map=exponential_time_map)
     with pytest.raises(ValueError, match="`layers` must be at least 2"):
         tanh_field(2, 4, 1)
     assert "solver=rk4, steps=2" in repr(ODE(field, steps=2)) and "rtol" in repr(ODE(field, solver="dopri5"))

@@ -113,7 +113,7 @@ def test_the_lower_bound_and_its_annealing() -> None:
         return model.loss(batch, progress=progress)
 
     torch.manual_seed(1)
-    likelihood = model.steady_nll(model.decode(code.sample(), batch), batch)
+    likelihood = model.fixed_noise_nll(model.decode(code.sample(), batch), batch)
     for progress, weight in ((0.0, 0.0), (0.1, 0.0), (0.12, 1 - 0.99**2), (1.0, 1 - 0.99**90)):
         torch.testing.assert_close(loss(progress), likelihood + weight * divergence)
 
@@ -146,7 +146,7 @@ def test_latent_ode_reads_backward() -> None:
 def test_the_mean_is_trained_on_the_squared_error_and_the_variance_on_what_it_leaves(name: str) -> None:
     model, batch = made(name, SPECS["features"], target_noise=0.5), random_batch(SPECS["features"])
     mean, var = (field.detach().requires_grad_() for field in model(batch)[:2])
-    model.steady_nll(Prediction(mean, var), batch).backward()
+    model.fixed_noise_nll(Prediction(mean, var), batch).backward()
     counted = batch.target_mask
     points = counted.flatten(2).any(-1).sum()
     square = torch.autograd.grad((torch.where(counted, mean - batch.targets, 0.0) ** 2).sum() / points, mean)[0]

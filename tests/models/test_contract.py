@@ -1,6 +1,7 @@
 """Every registered model, through one battery."""
 
 import json
+import math
 from dataclasses import fields
 from itertools import pairwise
 
@@ -144,7 +145,7 @@ def test_a_modulated_stack_given_bit_by_bit() -> None:
 
 def check_bit_by_bit(model: Model, batch) -> None:
     if not model.streams:
-        with pytest.raises(ValueError, match=f"{type(model).__name__} cannot take a series bit by bit: it "):
+        with pytest.raises(ValueError, match=f"{type(model).__name__} does not support streaming: it "):
             model.advance(batch)
         return
     expected = predict(model, batch)
@@ -182,7 +183,8 @@ def test_autocast(name: str, kind: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = predict(model, batch)
         loss = model.loss(batch)
-    same([part.to(torch.float32) for part in found], expected, rtol=0.1, atol=0.1)
+    close = 4 * torch.finfo(torch.bfloat16).eps
+    same([part.to(torch.float32) for part in found], expected, rtol=close, atol=close)
     assert torch.isfinite(loss)
     if loss.requires_grad:
         loss.backward()
@@ -193,7 +195,7 @@ def test_autocast(name: str, kind: str) -> None:
 def test_a_stream_does_not_start_without_a_time(name: str, kind: str) -> None:
     model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
     empty = changed(batch, lengths=torch.tensor([0, *batch.lengths[1:]]))
-    with pytest.raises(ValueError, match=r"bit by bit|no time point to start at"):
+    with pytest.raises(ValueError, match="series 0 of the batch has no time point to start at"):
         model.advance(empty)
 
 
@@ -225,7 +227,13 @@ def test_float32_and_float64(name: str, kind: str) -> None:
     assert all(p.dtype == torch.float64 for p in high)
     same([p.double() for p in low], high, rtol=5e-3, atol=5e-4)
     same(predict(double, batch), high, rtol=1e-5, atol=1e-6)  # the module's type rules, not the batch's
-    double.loss(batch).detach()
+    losses = []
+    for model, given in ((single, batch), (single, batch), (double, batch.to(dtype=torch.float64))):
+        torch.manual_seed(len(losses))
+        losses.append(float(model.loss(given).detach()))
+    if losses[0] == losses[1]:  # a loss that draws samples draws others in another type
+        assert losses[0] == pytest.approx(losses[2], rel=5e-3, abs=5e-4)
+    assert math.isfinite(losses[2])
 
 
 def extreme_batches(spec: Spec) -> dict[str, object]:
@@ -243,19 +251,17 @@ def extreme_batches(spec: Spec) -> dict[str, object]:
 
 
 @every_kind
-@pytest.mark.parametrize("case", list(extreme_batches(SPECS["features"])))
-def test_never_a_nan(name: str, kind: str, case: str) -> None:
-    spec = SPECS[kind]
-    batch, model = extreme_batches(spec)[case], made(name, spec)
-    assert all(torch.isfinite(part).all() for part in predict(model, batch))
-    model.train()
-    loss = model.loss(batch)
-    assert torch.isfinite(loss)
-    if name not in LEARNED:
-        return
-    loss.backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is None or torch.isfinite(parameter.grad).all(), parameter_name
+def test_never_a_nan(name: str, kind: str) -> None:
+    for case, batch in extreme_batches(SPECS[kind]).items():
+        model = made(name, SPECS[kind])
+        assert all(torch.isfinite(part).all() for part in predict(model, batch)), case
+        model.train()
+        loss = model.loss(batch)
+        assert torch.isfinite(loss), case
+        if name in LEARNED:
+            loss.backward()
+            for parameter_name, parameter in model.named_parameters():
+                assert parameter.grad is None or torch.isfinite(parameter.grad).all(), (case, parameter_name)
 
 
 @every_kind
@@ -314,18 +320,14 @@ COUNTS |= {"most_parts", "members"}
 AMOUNTS = {"rtol": 0.0, "atol": -1.0, "noise": 0.0, "longest": 0.0, "annealing": 1.0, "dropout": 1.0, "mixing": -1e-4}
 AMOUNTS |= {"beta": -0.1, "jitter": -0.1, "period": 0.0, "last": -0.1, "series": 1.1, "bandwidth": -1, "coupling": -0.1}
 AMOUNTS |= {"target_noise": 0.0}
-WRONG = [
-    (name, field.name, value)
-    for name, entry in MODELS.items()
-    for field in fields(entry.model.Config)
-    for value in ((0, -3) if field.name in COUNTS else (AMOUNTS[field.name],) if field.name in AMOUNTS else ())
-]
 
 
-@pytest.mark.parametrize(("name", "option", "value"), WRONG)
-def test_options_that_make_no_sense_are_refused(name: str, option: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"`{option}` .*must "):
-        create(name, SPECS["features"], **{option: value})
+@every_model
+def test_options_that_make_no_sense_are_refused(name: str) -> None:
+    for field in fields(MODELS[name].model.Config):
+        for value in (0, -3) if field.name in COUNTS else (AMOUNTS[field.name],) if field.name in AMOUNTS else ():
+            with pytest.raises(ValueError, match=f"`{field.name}` .*must "):
+                create(name, SPECS["features"], **{field.name: value})
 
 
 @every_model

@@ -12,7 +12,7 @@ from cru.data.datasets import pendulum
 from cru.data.series import make_series
 from cru.functional import bernoulli_nll
 from cru.models import MODELS, Spec, create, spec_of
-from cru.models.output import Output
+from cru.models.output_head import OutputHead
 from cru.models.registry import entry
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
 @pytest.mark.parametrize("logit", [-40.0, -5.0, 5.0, 40.0])
 def test_a_pixel_that_is_certain_and_wrong_has_the_gradient_of_its_logit(logit: float) -> None:
     spec = Spec(input_shape=(1, 24, 24), target_shape=(1,), likelihood="bernoulli")
-    output = Output(spec, torch.nn.Identity(), torch.nn.Identity())
+    output = OutputHead(spec, torch.nn.Identity(), torch.nn.Identity())
     raw, target = torch.full((1, 1, 1), logit, requires_grad=True), torch.full((1, 1, 1), float(logit < 0))
     bernoulli_nll(target, output(raw)[0], torch.ones(1, 1, 1, dtype=torch.bool)).sum().backward()
     expected = torch.sigmoid(torch.tensor(logit)) - target

@@ -172,7 +172,7 @@ EVIL = """
 #include <cstdlib>
 #include <cstdio>
 __attribute__((constructor)) static void run() { std::fclose(std::fopen(std::getenv("MARK"), "w")); }
-extern "C" { void cru_filter() {} void cru_filter_backward() {} }
+extern "C" { void cru_locally_linear_filter() {} void cru_locally_linear_filter_backward() {} }
 """
 
 

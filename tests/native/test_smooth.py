@@ -1,4 +1,4 @@
-"""The compiled smoother as an operator; its numbers are tested in tests/functional/test_paired.py."""
+"""The compiled smoother as an operator. tests/functional/test_paired.py tests its numbers."""
 
 import pytest
 import torch

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from cru.reporting.ledger import append
 from cru.training import run
 from tests.training.tiny import tiny_settings, tiny_splits
 
@@ -25,7 +26,8 @@ def attempt(folder: Path) -> int:
     if child == 0:
         code = 1
         try:
-            run(SETTINGS, folder, splits=tiny_splits(), resume=True, ledger_path=folder.parent / "ledger.jsonl")
+            record = run(SETTINGS, folder, splits=tiny_splits(), resume=True)
+            append(folder.parent / "ledger.jsonl", record)
             code = 0
         finally:
             os._exit(code)

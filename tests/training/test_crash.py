@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cru.evaluation import ledger
+from cru.reporting import ledger
 from cru.training import run
 from cru.training.checkpoint import read_checkpoint
 from tests.training.crash import SETTINGS

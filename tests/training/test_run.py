@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from cru.errors import RunError
-from cru.evaluation import evaluate, ledger
+from cru.evaluation import evaluate
 from cru.models import Prediction
+from cru.reporting.ledger import compare_with_presets
 from cru.training import load_model, run, settings_for
+from cru.training.callbacks import Callback
 from cru.training.checkpoint import read_checkpoint
-from cru.training.engine import Engine
 from cru.training.experiment import make_model
-from cru.training.listener import Listener
-from cru.training.loop import Loop, clip_gradient
-from cru.training.run import as_of_now
+from cru.training.loop import Batches, Loop, clip_gradient
+from cru.training.run import RunCheckpointer
 from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times
 
 
@@ -23,13 +23,13 @@ def splits():
     return tiny_splits()
 
 
-class Stop(Listener):
+class Stop(Callback):
     """Ends a run after so many epochs, as Ctrl-C would."""
 
     def __init__(self, after):
         self.after = after
 
-    def epoch(self, record, *, better):
+    def on_epoch(self, record, *, better):
         if record["epoch"] == self.after:
             raise KeyboardInterrupt
 
@@ -40,7 +40,7 @@ def weights(path):
 
 @pytest.mark.parametrize("model", ["f-cru", "cru", "rkn-dt", "gru-dt"])
 def test_training_lowers_the_loss_and_leaves_everything_in_the_folder(model, splits, tmp_path):
-    record = run(tiny_settings(model, epochs=4), tmp_path / "r", splits=splits, ledger_path=tmp_path / "ledger.jsonl")
+    record = run(tiny_settings(model, epochs=4), tmp_path / "r", splits=splits)
     lines = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4] and lines[-1]["loss"] < lines[0]["loss"]
     assert {"best.safetensors", "last.safetensors", "result.json", "settings.json"} <= {
@@ -49,7 +49,6 @@ def test_training_lowers_the_loss_and_leaves_everything_in_the_folder(model, spl
     assert all(line["gradient"] > 0 for line in lines)
     features = record.pop("features")
     assert features["names"] == ("a", "b") and len(features["all"]["mse"]) == len(features["hidden"]["crps"]) == 2
-    assert ledger.read(tmp_path / "ledger.jsonl") == [json.loads(json.dumps(record))]
     assert record["parameters"] > 0 and record["series"] == {"train": 16, "validation": 4, "test": 4}
     assert record["changed"] == ["preset", "splits"] and record["versions"]["torch"] and record["hash"]
     last = lines[-1]["validation"]
@@ -84,7 +83,7 @@ def test_what_is_no_score_of_the_task_cannot_choose_the_epoch(splits, tmp_path):
     task = splits.validation.task._replace(likelihood="bernoulli")
     pictures = splits._replace(validation=dataclasses.replace(splits.validation, task=task))
     with pytest.raises(
-        ValueError, match=r"`training.monitor` must be a score of this task, got 'crps'; there are mse,"
+        ValueError, match=r"`training.monitor` must be a score of this task, got 'crps'. There are mse,"
     ):
         run(tiny_settings(monitor="crps"), tmp_path, splits=pictures)
 
@@ -97,18 +96,18 @@ def test_a_validation_that_is_not_a_number_is_never_the_best(splits, tmp_path, m
 
 def test_a_run_counts_as_the_preset_s_only_while_the_preset_says_so():
     entry = {"changed": [], "settings": settings_for("ushcn-interpolation", "cru").as_dict()}
-    assert as_of_now([entry])[0]["changed"] == []
-    assert as_of_now([entry | {"changed": ["splits"]}])[0]["changed"] == ["splits"]  # series of one's own
+    assert compare_with_presets([entry])[0]["changed"] == []
+    assert compare_with_presets([entry | {"changed": ["splits"]}])[0]["changed"] == ["splits"]  # series of one's own
     then = settings_for("ushcn-interpolation", "cru", changes=["model.variance_map=square", "training.epochs=20"])
-    now = as_of_now([entry | {"settings": then.as_dict()}])[0]
+    now = compare_with_presets([entry | {"settings": then.as_dict()}])[0]
     assert now["changed"] == ["model.options.variance_map", "training.epochs"] and now["shortened"]
     assert not now["older_settings"], "a shortened run is none of the paper's"
     for change, older in (("model.variance_map=square", True), ("data.seed=1", False), ("training.epochs=20", False)):
         then = settings_for("ushcn-interpolation", "cru", changes=[change]).as_dict()
-        assert as_of_now([entry | {"settings": then}])[0]["older_settings"] == older
+        assert compare_with_presets([entry | {"settings": then}])[0]["older_settings"] == older
         recorded = entry | {"settings": then, "changed": ["model.options.variance_map"]}
-        assert not as_of_now([recorded])[0]["older_settings"], "changed on the command line"
-    assert as_of_now([entry | {"settings": {"from": "another version"}}])[0]["changed"] == ["settings"]
+        assert not compare_with_presets([recorded])[0]["older_settings"], "changed on the command line"
+    assert compare_with_presets([entry | {"settings": {"from": "another version"}}])[0]["changed"] == ["settings"]
 
 
 def test_a_gradient_whose_square_overflows_is_clipped_like_any_other():
@@ -143,7 +142,7 @@ def test_resuming_after_an_interruption_is_bit_identical(model, splits, tmp_path
     whole = run(settings, tmp_path / "whole", splits=splits)
     for after in (1, 2, 4):
         with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path / "cut", splits=splits, resume=True, listener=Stop(after))
+            run(settings, tmp_path / "cut", splits=splits, resume=True, callback=Stop(after))
     resumed = run(settings, tmp_path / "cut", splits=splits, resume=True)
     assert without_times(resumed) == without_times(whole)
     for name in ("best.safetensors", "last.safetensors"):
@@ -153,13 +152,12 @@ def test_resuming_after_an_interruption_is_bit_identical(model, splits, tmp_path
     assert [without_times(json.loads(a)) for a in logs[0]] == [without_times(json.loads(b)) for b in logs[1]]
 
 
-def test_a_finished_run_is_not_run_again_and_enters_the_ledger_once(splits, tmp_path):
-    settings, book = tiny_settings(), tmp_path / "ledger.jsonl"
+def test_a_finished_run_is_not_run_again(splits, tmp_path):
+    settings = tiny_settings()
     first = run(settings, tmp_path / "r", splits=splits)
     for _ in range(2):
-        again = run(settings, tmp_path / "r", splits=splits, resume=True, ledger_path=book, listener=Stop(1))
+        again = run(settings, tmp_path / "r", splits=splits, resume=True, callback=Stop(1))
         assert again == json.loads(json.dumps(first))
-    assert len(ledger.read(book)) == 1
 
 
 def test_a_folder_with_another_run_is_refused(splits, tmp_path):
@@ -213,7 +211,9 @@ def loop_with(when, splits, folder, **training):
     settings = tiny_settings(**training)
     model = make_model(settings, splits.train)
     model.loss = Poisoned(model, when)
-    return Loop(settings, model, splits.train, splits.validation, engine=Engine(), folder=folder)
+    return Loop(
+        settings.training, model, *splits[:2], seed=settings.seed, checkpointer=RunCheckpointer(folder, settings)
+    )
 
 
 def test_a_single_nan_is_skipped_and_counted(splits, tmp_path):
@@ -260,11 +260,9 @@ def test_a_limit_of_time_ends_a_run_after_the_epoch_under_way(tmp_path):
     assert rates == [0.01]
 
 
-def test_the_schedule_goes_by_the_time_where_that_is_further(tmp_path):
+def test_the_schedule_goes_by_the_time_where_that_is_further():
     settings = tiny_settings(epochs=50, minutes=1.0, schedule="cosine")
-    loop = Loop(
-        settings, make_model(settings, tiny_splits().train), *tiny_splits()[:2], engine=Engine(), folder=tmp_path
-    )
+    loop = Loop(settings.training, make_model(settings, tiny_splits().train), *tiny_splits()[:2])
     rates = []
     for spent in (0.0, 30.0, 59.0):
         loop.progress.history = [{"seconds": spent, "validation_seconds": 0.0}]
@@ -277,21 +275,14 @@ def test_the_schedule_goes_by_the_time_where_that_is_further(tmp_path):
     )
 
 
-def test_training_series_can_be_renewed_each_epoch(tmp_path):
+def test_training_series_can_be_renewed_each_epoch():
     settings, splits, seen = tiny_settings(epochs=3), tiny_splits(), []
 
     def renew(epoch):
         seen.append(epoch)
         return tiny_splits(hidden=0.1 * epoch).train
 
-    loop = Loop(
-        settings,
-        make_model(settings, splits.train),
-        *splits[:2],
-        engine=Engine(),
-        folder=tmp_path,
-        renew=renew,
-    )
+    loop = Loop(settings.training, make_model(settings, splits.train), *splits[:2], renew=renew)
     loop.run()
     assert seen == [0, 1, 2]
 
@@ -302,3 +293,17 @@ def test_the_last_epoch_is_kept_on_request(splits, tmp_path, optimizer):
     assert record["scores"]["best"] == record["scores"]["last"] and record["scores"]["best"]["epoch"] == 3
     best, last = (read_checkpoint(tmp_path / "a" / f"{name}.safetensors")[0] for name in ("best", "last"))
     assert all(torch.equal(tensor, last[name]) for name, tensor in best.items())
+
+
+def test_without_a_checkpointer_the_best_weights_stay_in_memory(splits, tmp_path):
+    """They are those that a run with the same settings writes to its folder."""
+    settings = tiny_settings(epochs=6, learning_rate=0.3)
+    record = run(settings, tmp_path / "r", splits=splits)
+    assert record["scores"]["best"]["epoch"] < 6, "the last epoch must not be the best"
+    model = make_model(settings, splits.train)
+    loop = Loop(settings.training, model, *splits[:2], seed=settings.seed)
+    model.prepare(Batches(splits.train, settings.training.batch_size, model.dtype, loop.engine.device))
+    assert loop.run().best_epoch == record["scores"]["best"]["epoch"]
+    kept, written = loop.checkpointer.best_weights(), weights(tmp_path / "r" / "best.safetensors")
+    assert kept.keys() == {name.removeprefix("model.") for name in written}
+    assert all(torch.equal(tensor, written[f"model.{name}"]) for name, tensor in kept.items())

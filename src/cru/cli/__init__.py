@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from cru.cli import data
-from cru.cli.boundary import Boundary
 from cru.cli.doctor import doctor
+from cru.cli.error_handling import ErrorHandlingGroup
 from cru.cli.figure import figure
 from cru.cli.fit import fit
 from cru.cli.forecast import forecast
@@ -22,7 +22,7 @@ from cru.cli.table import table
 
 app = typer.Typer(
     name="cru",
-    cls=Boundary,
+    cls=ErrorHandlingGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.figure import Out
-from cru.cli.run import DataDir
+from cru.cli.options import DataDir, FigureFile
 
 app = typer.Typer(help="List, prepare and look at the datasets.", no_args_is_help=True)
 
@@ -50,14 +49,14 @@ def show(
     name: Name,
     data_dir: DataDir = None,
     seed: Seed = 0,
-    out: Out = None,
+    out: FigureFile = None,
 ) -> None:
     """Show counts, gaps and missing rates of the training set, and write a picture of a few series or frames."""
     from rich.table import Table
 
     from cru.data import summary
     from cru.data.datasets import dataset
-    from cru.evaluation.figures import check_path, draw_dataset, save
+    from cru.reporting.figures import check_path, draw_dataset, save
 
     entry = dataset(name)
     path = check_path(out or Path(f"{name}.png"))  # before the long part

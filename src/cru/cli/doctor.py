@@ -21,9 +21,10 @@ def doctor() -> None:
 def _findings() -> Iterator[tuple[str, str]]:
     import torch
 
-    from cru.evaluation.ledger import LEDGER, read_lines, versions
+    from cru.reporting.ledger import LEDGER, read_lines
+    from cru.training.provenance import find_versions
 
-    yield from versions().items()
+    yield from find_versions().items()
     threads = torch.get_num_threads()
     yield "system", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {threads} threads"
     yield "device", _device()
@@ -57,7 +58,8 @@ def _inductor() -> str:
 def _native() -> str:
     import torch
 
-    from cru.native.build import compiler, library, switched_off
+    from cru.native.build import compiler, library
+    from cru.native.call import switched_off
 
     if switched_off():
         return "switched off by CRU_NATIVE=0: the filters run in PyTorch, many times slower"

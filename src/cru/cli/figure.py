@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.own_code import AllowCode, find_own_code
-from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger, train
+from cru.cli.options import DEFAULT_LEDGER, AllowCode, DataDir, FigureFile, Ledger, find_own_code
+from cru.cli.run import train
 from cru.cli.signals import terminated_like_interrupted
 
 if TYPE_CHECKING:
-    from cru.training.folder import RunFolder
+    from cru.reporting.run_folder import RunFolder
 
 
 class Name(StrEnum):
-    """The figures of `cru.training.pictures`, named here so that the help stays quick."""
+    """The figures of `cru.reporting.run_figures`, named here so that the help stays quick."""
 
     runtime = "runtime"
     gain_noise = "gain-noise"
@@ -30,13 +30,11 @@ class Name(StrEnum):
 
 Folders = Annotated[list[Path] | None, typer.Argument(help="Folders of runs, or folders that hold such.")]
 
-Out = Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; NAME.png by default.")]
-
 
 def figure(
     name: Annotated[Name, typer.Argument(help="Which figure.")],
     runs: Folders = None,
-    out: Out = None,
+    out: FigureFile = None,
     series: Annotated[str | None, typer.Option(help="The id of a test series; a telling one by default.")] = None,
     count: Annotated[int, typer.Option(help="How many test series are looked at.", min=1)] = 200,
     reproduce: Annotated[
@@ -47,23 +45,23 @@ def figure(
     allow_code: AllowCode = False,
 ) -> None:
     """Draw a figure of the paper, or one of ours, from runs; runtime measures this machine instead."""
-    from cru.evaluation.figures import check_path, save
-    from cru.training.folder import find_folders
-    from cru.training.pictures import Material, draw
+    from cru.reporting.figures import check_path, save
+    from cru.reporting.run_figures import FigureInput, draw
+    from cru.reporting.run_folder import find_folders
 
     path = check_path(out or Path(f"{name.value}.png"))  # before the long part
     find_own_code(allow_code=allow_code)
     places = runs or ([Path("runs")] if reproduce else [])
     folders = _full_runs(name.value, places, ledger, data_dir) if reproduce else find_folders(places)
-    material = Material(folders, series=series, most=count, data_dir=data_dir, allow_code=allow_code)
+    material = FigureInput(folders, series=series, most=count, data_dir=data_dir, allow_code=allow_code)
     save(draw(name.value, material), path)
     make_console().print(f"Picture: {path}", soft_wrap=True)
 
 
 def _full_runs(name: str, places: list[Path], ledger: Path, data_dir: Path | None) -> "list[RunFolder]":
     """The runs that a figure is made from: those that are there, and the others after a training."""
-    from cru.training.pictures import RUNS
-    from cru.training.reproduce import find_runs
+    from cru.reporting.reproduction import find_runs
+    from cru.reporting.run_figures import RUNS
 
     if name not in RUNS:
         return []

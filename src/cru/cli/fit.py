@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from cru.cli.console import make_console, noting
-from cru.cli.own_code import find_own_code
+from cru.cli.options import find_own_code
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,10 +35,9 @@ def fit(
     history: Annotated[bool, typer.Option(help="Keep the readings in the folder, for `cru forecast`.")] = True,
 ) -> None:
     """Learn from a table of irregular readings; write a model folder for `forecast`, `impute`, `plot` and `stream`."""
-    from cru.data.tables import AVERAGE
     from cru.forecaster import Forecaster
     from cru.forecaster.calibration import UNMEASURED
-    from cru.forecaster.folder import check_free
+    from cru.forecaster.serialization import check_free
 
     find_own_code(model)
     check_free(out)  # before the long part
@@ -55,8 +54,6 @@ def fit(
         raise KeyboardInterrupt(
             "nothing is kept. For a training that ends earlier give --minutes or --epochs."
         ) from None
-    except ValueError as error:
-        raise ValueError(str(error).replace(AVERAGE, "Give --average to average them.")) from None
     forecaster.save(out, history=history)
     scores, series, names = forecaster.scores_, forecaster._series(None), forecaster.names_
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")

@@ -6,20 +6,19 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console, noting
-from cru.cli.forecast import Level, Model, Out
-from cru.cli.own_code import AllowCode, find_own_code
+from cru.cli.options import AllowCode, Level, ModelFolder, TableFile, find_own_code
 
 
 def impute(
-    model: Model,
-    out: Out,
+    model: ModelFolder,
+    out: TableFile,
     table: Annotated[Path | None, typer.Argument(help="With the columns of training; without it, that table.")] = None,
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
     """Fill in what is missing and write a long table: id, time, variable, mean, std and intervals."""
     from cru.forecaster import Forecaster
-    from cru.forecaster.frames import check_ending, write_frame
+    from cru.forecaster.table_io import check_ending, write_frame
 
     check_ending(out)
     find_own_code(allow_code=allow_code)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.own_code import find_own_code
+from cru.cli.options import find_own_code
 
 
 def models(
@@ -29,19 +29,19 @@ def models(
         console.print(f"{name}: {entry(name).about}")
         console.print(table if table.row_count else "There is nothing to choose.")
         return
-    from cru.models.paper import SETTINGS
+    from cru.training.paper import PAPER_DATASETS
 
     table = Table("name", "what it is", box=None, pad_edge=False)
-    for dataset in SETTINGS:
+    for dataset in PAPER_DATASETS:
         table.add_column(dataset.replace("-", "\n"), justify="right")
     for model, about in MODELS.items():
-        table.add_row(model, about.about, *(_count(model, dataset) for dataset in SETTINGS))
+        table.add_row(model, about.about, *(_count(model, dataset) for dataset in PAPER_DATASETS))
     console.print(table)
     console.print("\nParameters at the sizes of the paper; a dash: the model cannot do the task.", soft_wrap=True)
 
 
 def _count(model: str, dataset: str) -> str:
-    from cru.models.paper import create_paper
+    from cru.training.paper import create_paper
 
     try:
         return f"{create_paper(model, dataset).num_parameters:,}"

@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console, noting
-from cru.cli.forecast import Model, as_length
-from cru.cli.own_code import AllowCode, find_own_code
+from cru.cli.options import AllowCode, ModelFolder, as_length, find_own_code
 
 
 def plot(
-    model: Model,
+    model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
     series: Annotated[str | None, typer.Option(help="The id of the series; the first of the table without it.")] = None,
     horizon: Annotated[
@@ -21,9 +20,9 @@ def plot(
     allow_code: AllowCode = False,
 ) -> None:
     """Draw the readings of a series, the mean, the 50 and 90 % bands, and its gaps."""
-    from cru.evaluation.figures import check_path, save
     from cru.forecaster import Forecaster
     from cru.forecaster.plot import draw, one_series
+    from cru.reporting.figures import check_path, save
 
     if out is not None:
         check_path(out)  # before the long part

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.own_code import AllowCode, find_own_code
-from cru.cli.run import DataDir
+from cru.cli.options import AllowCode, DataDir, find_own_code
+from cru.errors import InputError
 
 
 def report(
@@ -20,8 +20,8 @@ def report(
     allow_code: AllowCode = False,
 ) -> None:
     """Write one HTML page of scores, curves and test series, which opens from disk and needs nothing else."""
-    from cru.evaluation.report import render
-    from cru.training.report import collect
+    from cru.reporting.page import render
+    from cru.reporting.report import collect
 
     console = make_console()
 
@@ -29,7 +29,7 @@ def report(
         console.print(line, soft_wrap=True)
 
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"`out` must end in .html, got {str(out)!r}.")
+        raise InputError("out", "end in .html", f"{str(out)!r}")
     find_own_code(allow_code=allow_code)
     options = {"title": title, "series": series, "runtime": runtime, "data_dir": data_dir, "allow_code": allow_code}
     page = render(collect(paths, say=say, **options))  # type: ignore[arg-type]

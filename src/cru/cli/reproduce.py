@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.own_code import find_own_code
-from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
+from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger, find_own_code
 from cru.cli.signals import terminated_like_interrupted
 from cru.errors import RunError
 
@@ -31,10 +30,10 @@ def reproduce(
 ) -> None:
     """Run what the ledger does not have yet of the paper's tables, cheapest first, then of the figures; call it again
     to go on."""
-    from cru.evaluation.ledger import read
-    from cru.training.pictures import RUNS
-    from cru.training.reproduce import Group, missing_in, split_names
-    from cru.training.reproduce import reproduce as run_all
+    from cru.reporting.ledger import read
+    from cru.reporting.reproduction import Group, missing_in, split_names
+    from cru.reporting.reproduction import reproduce as run_all
+    from cru.reporting.run_figures import RUNS
 
     find_own_code(models)
     console = make_console()

@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.own_code import find_own_code
+from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger, find_own_code
 from cru.cli.signals import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from cru.training.settings import RunSettings
-
-Ledger = Annotated[Path, typer.Option(help="The file that gets one line for every finished run.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Folder with the raw files. Without it CRU_DATA_DIR, or a download from the source."),
-]
-DEFAULT_LEDGER = Path("results/ledger.jsonl")
 
 
 def run(
@@ -52,33 +45,40 @@ def run(
 
 def default_folder(settings: "RunSettings") -> Path:
     """Where a run is kept if nothing else is said; changed settings have a folder of their own."""
-    from cru.training.run import changed_from_preset
+    from cru.training.presets import changed_from_preset
 
     name = f"{settings.model.name}-{settings.seed}"
     suffix = f"-{settings.hash[:8]}" if changed_from_preset(settings) else ""
     return Path("runs") / (settings.preset or "own") / (name + suffix)
 
 
-def train(settings: "RunSettings", folder: Path, *, tensorboard: bool = False, **options: Any) -> None:
-    """Train and score a model, and show how it goes and what comes out; ``options`` are those of `training.run`."""
+def train(
+    settings: "RunSettings", folder: Path, *, ledger_path: Path, tensorboard: bool = False, **options: Any
+) -> None:
+    """Train and score a model, add it to the ledger, and print progress and scores.
+
+    ``options`` are those of `cru.training.run`.
+    """
     from cru.errors import RunError
+    from cru.reporting import ledger
+    from cru.training.callbacks import CallbackList, TensorBoard, make_progress_callback
     from cru.training.engine import Engine
-    from cru.training.listener import Several, TensorBoard, listener_for
     from cru.training.run import run
 
     engine, console = Engine(), make_console()
     title = f"{settings.preset} {settings.model.name} seed {settings.seed}"
-    listener = listener_for(console, settings.model.name)
+    callback = make_progress_callback(console, settings.model.name)
     if tensorboard and engine.main:
-        listener = Several(listener, TensorBoard(folder / "tensorboard"))
+        callback = CallbackList(callback, TensorBoard(folder / "tensorboard"))
     if engine.main:
         console.print(f"{title}  in {folder}", soft_wrap=True)
     try:
-        record = run(settings, folder, listener=listener, engine=engine, progress=console.is_terminal, **options)
+        record = run(settings, folder, callback=callback, engine=engine, progress=console.is_terminal, **options)
     except RunError as error:
         kept = f" Its last epoch is kept in {folder}." if _started(folder) else ""
         raise RunError(f"{error}{kept}") from error
     if engine.main:
+        ledger.append(ledger_path, record)
         _show(record, folder)
     _leave(engine)
 

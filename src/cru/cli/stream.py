@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cru.cli.forecast import as_length
-from cru.cli.own_code import AllowCode, find_own_code
+from cru.cli.options import AllowCode, ModelFolder, as_length, find_own_code
+from cru.errors import InputError
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
 
 
 def stream(
-    model: Annotated[Path, typer.Argument(help="A model folder, made by `cru fit`.")],
+    model: ModelFolder,
     ahead: Annotated[str | None, typer.Option(help="Predict so long after each reading, 6h say; else at it.")] = None,
     level: Annotated[list[float] | None, typer.Option(help="An interval in per cent; may be repeated.")] = None,
     drop_late: Annotated[
@@ -37,12 +37,12 @@ def stream(
 ) -> None:
     """Take readings from standard input, one JSON object a line, and write a prediction for each.
 
-    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is a reading, one without values a question. A model that was
+    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is a reading, one without values a query. A model that was
     fitted without ids needs none. A line that makes no sense is answered with {"line": 3, "error": "..."}, and the
     stream goes on.
     """
     from cru.forecaster import Forecaster
-    from cru.forecaster.answers import check_levels
+    from cru.forecaster.queries import check_levels
     from cru.locks import only_process
     from cru.training.checkpoint import check_writable
 
@@ -59,7 +59,8 @@ def stream(
     else:
         check_writable(state)
         place = state.resolve()  # one lock for all the names of the file
-        refusal = f"`state` must be used by one process at a time: another `cru stream` uses {state}. Stop it first."
+        found = f"{state}, which another `cru stream` uses"
+        refusal = InputError("state", "be used by one process at a time", found, "Stop it first.")
         alone = only_process(place.with_name(f".{place.name}.lock"), refusal)
     with alone:
         kept = state if state is not None and state.exists() else None
@@ -70,7 +71,7 @@ def stream(
 
 
 def _stream(live: "Stream", gap: float, levels: tuple[float, ...], state: Path | None) -> None:
-    """Answer all lines of standard input, then keep the state."""
+    """CalibratedPrediction all lines of standard input, then keep the state."""
     with Stop() as stop:
         try:
             for answer in answers(live, sys.stdin.buffer, gap, levels, stop):
@@ -118,8 +119,6 @@ class Stop:
 
 def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop) -> Iterator[dict[str, Any]]:
     """An answer for each line that is not blank, until there are no more or it is asked to stop."""
-    from cru.forecaster.stream import SORT
-
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -127,7 +126,7 @@ def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], s
         try:
             said = answer(live, line, gap, levels)
         except (ValueError, OverflowError) as error:
-            sentence = str(error).replace(SORT, "Sort the readings, or give --drop-late.")
+            sentence = error.render({"late": "--drop-late"}) if isinstance(error, InputError) else str(error)
             said = {"line": number, "error": " ".join(sentence.split())}
         stop.busy = False
         yield said

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.run import DEFAULT_LEDGER, DataDir, Ledger
+from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger
 from cru.cli.signals import terminated_like_interrupted
 
 
-class Epoch(StrEnum):
+class EpochChoice(StrEnum):
     """Which weights are scored."""
 
     best = "best"
@@ -21,7 +21,9 @@ class Epoch(StrEnum):
 def table(
     number: Annotated[int | None, typer.Argument(help="1, 2 or 3; all by default.", min=1, max=3)] = None,
     ledger: Ledger = DEFAULT_LEDGER,
-    epoch: Annotated[Epoch, typer.Option(help="The best epoch on validation, or the last, as published.")] = Epoch.best,
+    epoch: Annotated[
+        EpochChoice, typer.Option(help="The best epoch on validation, or the last, as published.")
+    ] = EpochChoice.best,
     out: Annotated[Path | None, typer.Option(help="Write Markdown to this file instead.")] = None,
     time: Annotated[
         bool, typer.Option("--time", help="First measure an epoch of each model, for Tables 1 and 2: up to an hour.")
@@ -32,16 +34,15 @@ def table(
 
     What --time measures is kept beside the ledger, in seconds.json.
     """
-    from cru.evaluation import render
-    from cru.evaluation.ledger import read
-    from cru.evaluation.tables import count_left_out, others, tables
-    from cru.training.run import as_of_now
-    from cru.training.timing import read_seconds
+    from cru.reporting import render
+    from cru.reporting.ledger import compare_with_presets, read
+    from cru.reporting.tables import count_left_out, others, tables
+    from cru.reporting.timing import read_seconds
 
     watch = ledger.with_name("seconds.json")
     if time:
         _measure(number, watch, data_dir)
-    entries, seconds = as_of_now(read(ledger)), read_seconds(watch)
+    entries, seconds = compare_with_presets(read(ledger)), read_seconds(watch)
     chosen = [one for one in tables(entries, epoch=epoch.value, seconds=seconds) if number in (None, one.number)]
     left_out, more = count_left_out(entries), others(entries, epoch=epoch.value) if number is None else []
     console = make_console()
@@ -66,8 +67,8 @@ def table(
 
 
 def _measure(number: int | None, path: Path, data_dir: Path | None) -> None:
-    from cru.evaluation.tables import timed_presets
-    from cru.training.timing import add_seconds, measure_presets
+    from cru.reporting.tables import timed_presets
+    from cru.reporting.timing import add_seconds, measure_presets
 
     console, presets = make_console(), timed_presets(number)
     if not presets:

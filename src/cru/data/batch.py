@@ -36,7 +36,7 @@ class Batch:
     Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter that runs
     over it changes nothing. A series without any time point is all padding, at time 0.
 
-    >>> series = cru.data.from_table(frame, id="station", time="day", values=["tmax", "tmin"])
+    >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> series.batch([0, 1]).to("cpu").values.shape
     torch.Size([2, 3, 2])
     """

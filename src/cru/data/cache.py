@@ -1,6 +1,5 @@
 """Prepared series on disk: plain arrays, written atomically, verified when read, never unpickled."""
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ import platformdirs
 
 from cru.arrays import read_arrays
 from cru.data.series import SeriesSet, make_series
-from cru.files import open_regular, replacing
+from cru.files import open_regular, replacing, sha256
 from cru.logs import make_logger
 
 _FORMAT = 1
@@ -62,7 +61,7 @@ def write_series(file: BinaryIO, series: SeriesSet, key: dict[str, Any]) -> None
         "format": _FORMAT,
         "key": key,
         "labels": {name: getattr(series, name) for name in _LABELS},
-        "sha256": {name: _digest(a) for name, a in arrays.items()},
+        "sha256": {name: _array_checksum(a) for name, a in arrays.items()},
     }
     np.savez(file, header=np.array(json.dumps(header)), **arrays)
 
@@ -96,7 +95,7 @@ def read_series(file: BinaryIO) -> tuple[SeriesSet, dict[str, Any]]:
     header = check(Header, parse_json(str(text), "the header"), "the header")
     if header.format != _FORMAT:
         raise ValueError(f"its format is {header.format}, not {_FORMAT}")
-    if {name: _digest(array) for name, array in arrays.items()} != header.sha256:
+    if {name: _array_checksum(array) for name, array in arrays.items()} != header.sha256:
         raise ValueError("a checksum differs")
     missing = [name for name in (*_ROW_ARRAYS, "ids") if name not in arrays]
     if missing:
@@ -149,8 +148,7 @@ def _check_rows(
         raise ValueError("`values` must be 0 wherever nothing was observed")
 
 
-def _digest(array: np.ndarray) -> str:
-    """Kind, shape and content of an array in one number."""
-    digest = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
-    return digest.hexdigest()
+def _array_checksum(array: np.ndarray) -> str:
+    """Checksum of type, shape and content of an array."""
+    content = np.ascontiguousarray(array).view(np.uint8).data if array.size else b""
+    return sha256([f"{array.dtype.str} {array.shape}".encode(), content])

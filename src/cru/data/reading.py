@@ -92,14 +92,14 @@ def written_times(column: pl.Series) -> pl.Series:
         return column.str.to_datetime(time_unit="us")
     except pl.exceptions.PolarsError:
         first = column.drop_nulls()[0]
-        other = next((text for text in column.drop_nulls() if not _alike(first, text)), None)
+        other = next((text for text in column.drop_nulls() if not _same_date_format(first, text)), None)
         found = f"{other!r} is none, or not of the form of {first!r}" if other else "these differ, or are none"
         raise ValueError(
             f"column {column.name!r} must hold dates of one form, like 2024-01-31T12:00:00: {found}."
         ) from None
 
 
-def _alike(one: str, other: str) -> bool:
+def _same_date_format(one: str, other: str) -> bool:
     """Whether two texts are dates that can stand in one column."""
     try:
         pl.Series([one, other]).str.to_datetime(time_unit="us")

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from cru.errors import InputError
+
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kind = Literal["standard", "min-max"]
 LARGEST_EXPONENT = 60.0  # of a value that was a logarithm
@@ -21,8 +23,9 @@ class Scaler:
     g is the identity, or log(1 + value / log_scale) where a feature has a ``log_scale`` above 0. Such a feature is
     never negative.
 
-    >>> scaler = Scaler.fit(series.values, series.mask)
-    >>> bool(np.allclose(scaler.inverse(scaler.transform(series.values)), series.values))
+    >>> values = np.array([[1.0], [2.0], [3.0]])
+    >>> scaler = Scaler.fit(values, np.ones_like(values, bool))
+    >>> bool(np.allclose(scaler.inverse(scaler.transform(values)), values))
     True
     """
 
@@ -45,7 +48,7 @@ class Scaler:
         most 0 and the maximum at least 0, as if missing values were zeros.
         """
         if kind not in ("standard", "min-max"):
-            raise ValueError(f"`kind` must be 'standard' or 'min-max', got {kind!r}.")
+            raise InputError("kind", "be 'standard' or 'min-max'", repr(kind))
         shift, scale = [], []
         for column in range(values.shape[1]):
             seen = values[mask[:, column], column].astype(np.float64)

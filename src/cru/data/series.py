@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float64, Int, Int64, Shaped
 
 from cru.data.batch import Batch
 from cru.data.scaler import Scaler
+from cru.errors import InputError
 
-SHORT = 100  # readings: what padding costs a shorter series does not matter
+SHORT_SERIES = 100  # readings: what padding costs a shorter series does not matter
 
 
 class Task(NamedTuple):
@@ -119,7 +120,7 @@ class SeriesSet:
         if count is None:
             return self
         if count < 1:
-            raise ValueError(f"`count` must be at least 1, got {count}.")
+            raise InputError("count", "be at least 1", count)
         return self.take(range(min(count, len(self))))
 
     def take_rows(self, rows: Int[np.ndarray, " n"], offsets: Int64[np.ndarray, " bound"]) -> "SeriesSet":
@@ -191,21 +192,22 @@ class SeriesSet:
     ) -> Iterator[Batch]:
         """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be smaller."""
         if size < 1:
-            raise ValueError(f"`size` must be at least 1, got {size}.")
+            raise InputError("size", "be at least 1", size)
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))
         for start in range(0, len(order), size):
             yield self.batch(order[start : start + size], dtype=dtype)
 
 
-def alike(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarray, " k"]]:
-    """Numbers of series to be taken together, at most so many, shorter ones first: padded to the longest they take no
-    more than twice their room, or that of `SHORT` ones.
+def group_by_length(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarray, " k"]]:
+    """Group series of similar length, shortest first, into groups of at most ``most``.
 
-    >>> [group.tolist() for group in alike(np.array([150, 9000, 120, 130]), 2)]
+    Padding at most doubles the size of a group; series below `SHORT_SERIES` count as that long.
+
+    >>> [group.tolist() for group in group_by_length(np.array([150, 9000, 120, 130]), 2)]
     [[2, 3], [0], [1]]
     """
     order, first = np.argsort(lengths, kind="stable"), 0
-    sizes = np.maximum(lengths[order], SHORT)
+    sizes = np.maximum(lengths[order], SHORT_SERIES)
     for last in range(1, len(order) + 1):
         if last == len(order) or last - first == most or sizes[last] > 2 * sizes[first]:
             yield order[first:last]
@@ -215,14 +217,6 @@ def alike(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarra
 def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:
     """The number of the series that a row belongs to."""
     return int(np.searchsorted(offsets, row, side="right")) - 1
-
-
-class ReadingError(ValueError):
-    """A sentence about the reading at a time, for who knows what that time was before it became a number."""
-
-    def __init__(self, before: str, time: float, after: str) -> None:
-        super().__init__(f"{before}{time:.15g}{after}")
-        self.before, self.time, self.after = before, float(time), after
 
 
 def make_series(
@@ -256,8 +250,8 @@ def make_series(
         infinite = np.isinf(column).any(axis=tuple(range(1, column.ndim)))
         if infinite.any():
             row = int(infinite.argmax())
-            where = f"{name!r} of series {ids[series_of_row(row, offsets)]} is infinite at time "
-            raise ReadingError(f"`{argument}` must be finite, with NaN for missing: {where}", times[row], ".")
+            found, time = f"an infinity in series {ids[series_of_row(row, offsets)]}", float(times[row])
+            raise InputError(argument, "be finite, with NaN for missing", found, column=name, time=time)
     if not np.isfinite(times).all():
         raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
     falls = np.diff(times) < 0
@@ -302,7 +296,7 @@ def _numbers(indices: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray
     """Of the series that are chosen."""
     chosen = np.asarray(indices)
     if chosen.dtype == bool:
-        raise ValueError("`indices` must be the numbers of series, got a mask: take np.flatnonzero(mask).")
+        raise InputError("indices", "be the numbers of series", "a mask: take np.flatnonzero(mask)")
     return chosen.astype(np.int64)
 
 
@@ -319,7 +313,7 @@ def _check_sizes(
 ) -> None:
     """Whether all arrays speak of the same rows, features and series."""
     if times.ndim != 1:
-        raise ValueError(f"`times` must have one dimension, got shape {times.shape}.")
+        raise InputError("times", "have one dimension", f"shape {times.shape}")
     rows = len(times)
     if values.ndim != 2 or len(values) != rows or values.dtype.kind not in "fiub":
         raise ValueError(
@@ -343,4 +337,4 @@ def _check_sizes(
     for argument, arrays, count in (("per_time", per_time, rows), ("per_series", per_series, len(ids))):
         for name, array in arrays.items():
             if len(array) != count:
-                raise ValueError(f"`{argument}` must have {count} entries of {name!r}, got {len(array)}.")
+                raise InputError(argument, f"have {count} entries", len(array), column=name)

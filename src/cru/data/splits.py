@@ -9,6 +9,7 @@ from jaxtyping import Int64
 from cru.data.random import generator
 from cru.data.scaler import Kind, Scaler
 from cru.data.series import SeriesSet
+from cru.errors import InputError
 
 
 class Splits(NamedTuple):
@@ -39,11 +40,12 @@ def split(
     The validation and test shares are rounded down, but hold at least one series; the rest trains. With ``joined`` the
     validation series train, too, as in the published runs: their scores then show the fit and choose nothing.
 
+    >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> [len(part) for part in split(series, seed=0)]
     [3, 1, 1]
     """
     if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
-        raise ValueError(f"`fractions` must be three positive shares that add up to 1, got {fractions}.")
+        raise InputError("fractions", "be three positive shares that add up to 1", fractions)
     count = len(series)
     if count < 3:
         raise ValueError(
@@ -75,7 +77,7 @@ def scale(
 ) -> Splits:
     """Scale all sets as the training set says (the honest default), or each by itself (as in the paper).
 
-    >>> splits = split(series)
+    >>> splits = split(cru.data.from_arrays({"X": np.random.randn(5, 3, 2)}))
     >>> splits = scale(splits)                                   # mean 0 and variance 1 on the training set
     >>> splits = scale(splits, fit_on="each", kind="min-max")    # every set to [0, 1] with its own minima and maxima
     """
@@ -84,7 +86,7 @@ def scale(
         return Scaler.fit(part.values, part.mask, kind, through_zero=through_zero)
 
     if fit_on not in ("train", "each"):
-        raise ValueError(f"`fit_on` must be 'train' or 'each', got {fit_on!r}.")
+        raise InputError("fit_on", "be 'train' or 'each'", repr(fit_on))
     if splits.train.is_image:
         raise ValueError("`splits` must hold features, not images, whose pixels are already in [0, 1] in a batch.")
     if fit_on == "each":

@@ -8,11 +8,10 @@ import polars as pl
 
 from cru.data.grouping import average, group, pivot
 from cru.data.reading import no_numbers, read_table
-from cru.data.series import ReadingError, SeriesSet, as_times, make_series, series_of_row
+from cru.data.series import SeriesSet, as_times, make_series, series_of_row
+from cru.errors import InputError
 
-AVERAGE = "Give `duplicates='mean'` to average them."
-LEAVE_OUT = "Leave them out with `values`"
-SEVERAL = " If the table holds several series, name the column that tells them apart with `id`."
+_SEVERAL = " If the table holds several series, name the column that tells them apart with {id}."
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
     "us": 10**3,
@@ -51,24 +50,26 @@ def from_table(
     the table, which is kept as ``origin``. For numbers, ``unit`` is only a label. Two rows of a series at one time are
     refused, or averaged for each variable with ``duplicates="mean"``.
 
-    >>> len(from_table(frame, id="station", time="date", values=["tmax", "tmin"], unit="D"))
-    5
+    >>> frame = pd.DataFrame({"station": ["a", "a", "b"], "day": [0.0, 1.5, 0.5], "tmax": [20.0, None, 18.0]})
+    >>> series = from_table(frame, id="station", time="day", values=["tmax"])
+    >>> series.ids, series.times.tolist(), series.mask[:, 0].tolist()
+    (('a', 'b'), [0.0, 1.5, 0.5], [True, False, True])
     >>> from_table("a.parquet", id="patient", time="hour", variable="parameter", values="value")  # doctest: +SKIP
     """
     if duplicates not in ("refuse", "mean"):
-        raise ValueError(f"`duplicates` must be 'refuse' or 'mean', got {duplicates!r}.")
+        raise InputError("duplicates", "be 'refuse' or 'mean'", repr(duplicates))
     if variable is not None and (values is None or (not isinstance(values, str) and len(values) != 1)):
-        raise ValueError("`values` must name the one column of readings when `variable` is given.")
+        raise InputError("values", "name the one column of readings when {variable} is given")
     keys = [name for name in (id, time, variable) if name is not None]
     chosen = None if values is None else [values] if isinstance(values, str) else list(values)
     labels = [targets] if isinstance(targets, str) else list(targets)
     if variable is not None and labels:
-        raise ValueError(f"`targets` must be columns of a wide table, without `variable`, got {labels}.")
+        raise InputError("targets", "be columns of a wide table, without {variable}", labels)
     text = [name for name in (id, variable) if name is not None]
     wanted = list(dict.fromkeys(keys + labels + (chosen or [])))
     table = read_table(frame, wanted, time=time, text=text, everything=chosen is None)
     columns = chosen if chosen is not None else [name for name in table.columns if name not in keys + labels]
-    hint = SEVERAL if id is None else ""
+    hint = _SEVERAL if id is None else ""
     _check_columns(table, keys, columns, labels, hint)
 
     # Each column leaves the table when it has been read: ten million rows are large.
@@ -83,7 +84,7 @@ def from_table(
         if duplicates == "refuse":
             _refuse(long.repeated, long.times, long.offsets, names, hint)
         del series, times, code, readings
-        return make_series(long.times, long.values, long.offsets, names=variables, **options)
+        return _make(long.times, long.values, long.offsets, names=variables, **options)
 
     groups = group(series, times, len(names))
     repeated = np.flatnonzero(np.diff(groups.starts, append=len(times)) > 1)
@@ -102,7 +103,15 @@ def from_table(
     for k, name in enumerate(columns):
         wide[:, k] = take(name)
     per_time = {name: take(name) for name in labels}
-    return make_series(groups.times, wide, groups.offsets, names=columns, per_time=per_time, **options)
+    return _make(groups.times, wide, groups.offsets, names=columns, per_time=per_time, **options)
+
+
+def _make(*arrays: np.ndarray, **options: Any) -> SeriesSet:
+    """Make series. An error is about a column of the table, not about an argument of `make_series`."""
+    try:
+        return make_series(*arrays, **options)
+    except InputError as error:
+        raise error.replace(argument="") from None
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
@@ -116,10 +125,10 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     4
     """
     if "X" not in data:
-        raise ValueError(f"`data` must have an entry 'X', got {sorted(data)}.")
+        raise InputError("data", "have an entry 'X'", f"{sorted(data)}")
     X = np.asarray(data["X"])
     if X.ndim != 3 or X.dtype.kind not in "fiub":
-        raise ValueError(f"`X` must hold numbers of shape (series, time, feature), got {X.dtype} {X.shape}.")
+        raise InputError("X", "hold numbers of shape (series, time, feature)", f"{X.dtype} {X.shape}")
     count, length, width = X.shape
     points = as_times(data.get("time_points", np.arange(length)), "time_points")
     if points.shape not in ((length,), (count, length)):
@@ -138,30 +147,33 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
 
 def _check_columns(table: pl.DataFrame, keys: list[str], values: list[str], targets: list[str], hint: str) -> None:
     if not values:
-        raise ValueError("`values` must name at least one column of readings.")
+        raise InputError("values", "name at least one column of readings")
     if len(set(keys + values)) < len(keys + values):
-        raise ValueError(f"`values` must not repeat a column or hold `id`, `time` or `variable`, got {values}.")
+        raise InputError("values", "not repeat a column or hold {id}, {time} or {variable}", values)
     if len(set(keys + values + targets)) < len(keys + values + targets):
-        raise ValueError(f"`targets` must not repeat a column or hold `id`, `time` or one of `values`, got {targets}.")
+        raise InputError("targets", "not repeat a column or hold {id}, {time} or one of {values}", targets)
     for name in keys:
         check_key(table[name])
     wrong = [_like(table[name]) for name in values + targets if not _is_number(table[name])]
     if wrong:
-        raise ValueError(
-            f"columns of readings must be numbers, these are not: {', '.join(wrong)}. "
-            f"{LEAVE_OUT}, or turn them into numbers (0/1 columns, say).{hint}"
+        turn = "or turn them into numbers (0/1 columns, for example)."
+        raise InputError(
+            rule="hold numbers in its columns of readings",
+            found=", ".join(wrong),
+            hint=f"Leave them out with {{values}}, {turn}{hint}",
+            otherwise=f"Leave them out, {turn}",
         )
 
 
 def check_key(column: pl.Series) -> None:
-    """Whether a column of ids, times or names of variables has an entry in every row, and each such that it can."""
+    """Raise if a key column has nulls or nested values."""
     if len(column) == 0:
-        raise ValueError("the table must have at least one row.")
+        raise InputError(rule="have at least one row")
     empty = column.null_count() + int((column.is_nan().sum() or 0) if column.dtype.is_float() else 0)
     if empty:
-        raise ValueError(f"column {column.name!r} must be filled in every row: {empty} of {len(column)} are missing.")
+        raise InputError(rule="be filled in every row", found=f"{empty} of {len(column)} missing", column=column.name)
     if column.dtype.is_nested():
-        raise ValueError(f"column {column.name!r} must hold texts, numbers or dates, got {column.dtype}.")
+        raise InputError(rule="hold texts, numbers or dates", found=column.dtype, column=column.name)
 
 
 def _like(column: pl.Series) -> str:
@@ -197,15 +209,13 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
     if kind.is_numeric():
         times = _numbers(column)
         if np.isinf(times).any():
-            raise ValueError(f"column {column.name!r} must hold finite times: {np.isinf(times).sum()} are infinite.")
+            raise InputError(rule="hold finite times", found=f"{np.isinf(times).sum()} infinite", column=column.name)
         return times, unit or "", None
     if kind not in (pl.Date, pl.Datetime):
-        raise ValueError(
-            f"column {column.name!r} must hold numbers or dates, got {kind}. Parse it first, "
-            "for example with pandas.to_datetime."
-        )
+        hint = "Parse it first, for example with pandas.to_datetime."
+        raise InputError(rule="hold numbers or dates", found=kind, hint=hint, column=column.name)
     if unit not in UNITS:
-        raise ValueError(f"`unit` must be one of {', '.join(UNITS)} for dates in {column.name!r}, got {unit!r}.")
+        raise InputError("unit", f"be one of {', '.join(UNITS)} where times are dates", repr(unit))
     stamps = column.cast(pl.Datetime("us") if kind == pl.Date else kind)
     if getattr(stamps.dtype, "time_zone", None):
         stamps = stamps.dt.convert_time_zone("UTC")
@@ -218,12 +228,13 @@ def _times(column: pl.Series, unit: str | None) -> tuple[np.ndarray, str, str | 
 
 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str], hint: str) -> None:
-    """Say which series repeats which time, if any does."""
+    """Raise if a series repeats a time."""
     if len(repeated):
-        series = series_of_row(int(repeated[0]), offsets)
-        raise ReadingError(
-            f"the table must have one reading for each series, variable and time: series {names[series]} has "
-            "several at time ",
-            times[repeated[0]],
-            f", one of {len(repeated)} such times. {AVERAGE}{hint}",
+        series = names[series_of_row(int(repeated[0]), offsets)]
+        raise InputError(
+            rule="have one reading for each series, variable and time",
+            found=f"{len(repeated)} repeated times, the first in series {series}",
+            hint=f"Give {{duplicates='mean'}} to average them.{hint}",
+            time=float(times[repeated[0]]),
+            otherwise="Average them first, or fit again so that they are averaged.",
         )

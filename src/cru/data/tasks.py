@@ -4,6 +4,7 @@ Each takes a :class:`SeriesSet` whose values are all that is known, and gives on
 a model may see, with ``targets`` and ``target_mask`` what it has to predict. A withheld value is 0 with a mask of False
 in the inputs.
 
+>>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
 >>> splits = cru.data.split(series).map(lambda part: cru.data.extrapolation(part, fraction=0.5))
 >>> splits.train.task.name
 'extrapolation'
@@ -18,6 +19,7 @@ from jaxtyping import Bool
 
 from cru.data.random import generator
 from cru.data.series import SeriesSet, Task
+from cru.errors import InputError
 
 
 def interpolation(
@@ -30,7 +32,7 @@ def interpolation(
     """
     _check_no_task(series)
     if not 0 <= hidden < 1:
-        raise ValueError(f"`hidden` must be a share from 0 up to but not including 1, got {hidden}.")
+        raise InputError("hidden", "be a share from 0 up to but not including 1", hidden)
     shown = (generator(seed, "hiding").random(len(series.times)) >= hidden) | (series.times < keep_before)
     return _withhold(series, shown, Task("interpolation", _likelihood(series)))
 
@@ -50,13 +52,14 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
         count = np.floor(series.lengths * fraction + 1e-9).astype(np.int64)
         shown = series.step_index < np.repeat(count, series.lengths)
     else:
-        raise ValueError(f"`fraction` must lie between 0 and 1, got {fraction}.")
+        raise InputError("fraction", "lie between 0 and 1", fraction)
     return _withhold(series, shown, Task("extrapolation", _likelihood(series), scored="hidden"))
 
 
 def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
     """Predict another quantity, or several, at each time point: ``series.per_time[target]``, NaN where unknown.
 
+    >>> frame = pd.DataFrame({"station": ["a", "a"], "day": [0, 1], "tmax": [20.0, 21.0], "tmin": [9.0, 10.0]})
     >>> labelled = cru.data.from_table(frame, id="station", time="day", values="tmax", targets="tmin")
     >>> regression(labelled, target="tmin").target_shape
     (1,)
@@ -66,7 +69,7 @@ def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
     missing = [name for name in targets if name not in series.per_time]
     if missing or not targets:
         known = ", ".join(repr(name) for name in series.per_time) or "nothing"
-        raise ValueError(f"`target` must be kept with the series at each time, got {target!r}; there is {known}.")
+        raise InputError("target", "be kept with the series at each time", f"{target!r}; there is {known}")
     columns = [series.per_time[name] for name in targets]
     labels = np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
     labels = labels if labels.dtype.kind == "f" else labels.astype(np.float32)
@@ -116,10 +119,10 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
     """
     _check_no_task(series)
     if series.is_image or series.values.shape[1] < 2:
-        raise ValueError(f"`series` must have at least two features, got {series.input_shape}.")
+        raise InputError("series", "have at least two features", f"{series.input_shape}")
     features = series.values.shape[1]
     if not 0 <= probability * (features - 1) <= 1:
-        raise ValueError(f"`probability` must be from 0 to 1/{features - 1}, got {probability}.")
+        raise InputError("probability", f"be from 0 to 1/{features - 1}", probability)
     rng = generator(seed, "sparseness")
     draw = rng.random(len(series.times)) / max(probability, 1e-300)
     removed = np.where(draw < features - 1, np.floor(np.minimum(draw, features)) + 1, 0)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from cru.evaluation.outputs import Output
+from cru.errors import InputError
+from cru.evaluation.evaluate import SeriesPrediction
 
 LEVELS = (0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99)
 _BINS = 12
@@ -29,7 +30,7 @@ class Spread(NamedTuple):
     counts: list[int]
 
 
-def calibration(outputs: Sequence[Output], *, scored: str = "all") -> Curve | None:
+def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> Curve | None:
     """The share of targets inside the central interval of each nominal level; None where there are no intervals.
 
     A model that knows how much it knows has the share equal to the level.
@@ -49,7 +50,7 @@ def calibration(outputs: Sequence[Output], *, scored: str = "all") -> Curve | No
     return Curve(list(LEVELS), inside, [len(distances)] * len(LEVELS))
 
 
-def error_by_gap(outputs: Sequence[Output], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
+def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
     """Root mean squared error of the targets by the time since the model last saw anything (NaN: never before).
 
     ``scale`` divides the errors of each feature, so that features of different units can be counted together.
@@ -69,7 +70,7 @@ def error_by_gap(outputs: Sequence[Output], *, scored: str = "all", scale: Seque
     return Curve([float(gap[group].mean()) for group in groups], means, [int(group.sum()) for group in groups])
 
 
-def gain_by_noise(outputs: Sequence[Output], *, skip: int = 5, bins: int = 8) -> Spread | None:
+def gain_by_noise(outputs: Sequence[SeriesPrediction], *, skip: int = 5, bins: int = 8) -> Spread | None:
     """The gain by the share of noise in the image; the first frames, whose gain comes from the vague start, are left
     out. None without gain or noise."""
     _check(outputs)
@@ -80,7 +81,7 @@ def gain_by_noise(outputs: Sequence[Output], *, skip: int = 5, bins: int = 8) ->
     return _spread(middle, gain) if len(noise) and np.ptp(noise) > 0 else None
 
 
-def gain_by_missing(outputs: Sequence[Output]) -> Spread | None:
+def gain_by_missing(outputs: Sequence[SeriesPrediction]) -> Spread | None:
     """The gain by the number of features that are missing at a time point; None without gain or features."""
     if any(output.gain is None or output.is_image for output in outputs):
         return None
@@ -89,23 +90,23 @@ def gain_by_missing(outputs: Sequence[Output]) -> Spread | None:
     return _spread(missing, np.concatenate([np.zeros(0), *groups.values()]))
 
 
-def gain_groups(outputs: Sequence[Output]) -> dict[int, Float[np.ndarray, " n"]]:
+def gain_groups(outputs: Sequence[SeriesPrediction]) -> dict[int, Float[np.ndarray, " n"]]:
     """All gains at time points with a reading, by the number of features that are missing there."""
     if all(output.gain is None for output in outputs):
-        raise ValueError("`outputs` must hold a series of a model with a Kalman gain, got none.")
+        raise InputError("outputs", "hold a series of a model with a Kalman gain", "none")
     gain = np.concatenate([o.gain for o in outputs if o.gain is not None])
     missing = np.concatenate([(~o.mask).sum(1) for o in outputs if o.gain is not None])
     seen = np.isfinite(gain)
     return {int(degree): gain[seen & (missing == degree)] for degree in np.unique(missing[seen])}
 
 
-def counted(output: Output, scored: str) -> np.ndarray:
+def counted(output: SeriesPrediction, scored: str) -> np.ndarray:
     """The target entries that make the score."""
     mask = output.target_mask & output.hidden if scored == "hidden" else output.target_mask
     return np.broadcast_to(mask, output.targets.shape)
 
 
-def since_seen(output: Output) -> Float[np.ndarray, " time"]:
+def since_seen(output: SeriesPrediction) -> Float[np.ndarray, " time"]:
     """Time since the last earlier moment at which anything was observed; NaN before the first.
 
     >>> since_seen(output)  # seen at 0 and 1, asked at 3  # doctest: +SKIP
@@ -139,9 +140,9 @@ def _groups(x: np.ndarray) -> list[np.ndarray]:
     return [place == k for k in range(len(last))]
 
 
-def _check(outputs: Sequence[Output]) -> None:
+def _check(outputs: Sequence[SeriesPrediction]) -> None:
     if not outputs:
-        raise ValueError("`outputs` must hold at least one series, got none.")
+        raise InputError("outputs", "hold at least one series", "none")
 
 
 def _spread(x: np.ndarray, y: np.ndarray) -> Spread | None:

@@ -1,4 +1,4 @@
-"""The user's times, numbers or dates, and the numbers that a model counts in."""
+"""The user's times, the numbers that a model counts in, and the calendar periods that a table can identify."""
 
 import dataclasses
 import datetime
@@ -7,12 +7,14 @@ import warnings
 import zoneinfo
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from cru.data import SeriesSet
 from cru.data.tables import UNITS
+from cru.errors import InputError
 
 _SPELLED = {
     "d": "D",
@@ -103,11 +105,11 @@ class Clock:
     def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
         """Times as a user gives them (numbers, texts, dates of any library) as numbers."""
         if isinstance(times, str | bytes):
-            raise ValueError(f"`{argument}` must be a list of times, got the text {times!r}.")
+            raise InputError(argument, "be a list of times", f"the text {times!r}")
         try:
             listed = list(times)
         except TypeError:
-            raise ValueError(f"`{argument}` must be a list of times, got {times!r}.") from None
+            raise InputError(argument, "be a list of times", repr(times)) from None
         if self.kind != "number" and len({type(time) for time in listed}) == 1:
             try:  # all at once; what is not fine gets its sentence below
                 moments = [_moment(time) for time in listed]
@@ -121,21 +123,21 @@ class Clock:
         """One of them."""
         plain = isinstance(time, int | float | np.integer | np.floating) and not isinstance(time, bool | np.bool_)
         if plain and self.kind != "number":
-            raise ValueError(f"`{argument}` must be dates, as in the training table, got the number {time!s:.50}.")
+            raise InputError(argument, "be dates, as in the training table", f"the number {time!s:.50}")
         if plain:
             try:
                 number = float(time)
             except OverflowError:  # a whole number of hundreds of digits
                 number = np.inf
             if not np.isfinite(number):
-                raise ValueError(f"`{argument}` must be finite, got {time!s:.50}.")
+                raise InputError(argument, "be finite", f"{time!s:.50}")
             return number
         if self.kind == "number":
-            raise ValueError(f"`{argument}` must be numbers, as the times of the training table are, got {time!r}.")
+            raise InputError(argument, "be numbers, as the times of the training table are", repr(time))
         try:
             stamp = _moment(time)
         except (ValueError, TypeError, OverflowError):
-            raise ValueError(f"`{argument}` must be dates like 2024-01-31T12:00, got {time!r}.") from None
+            raise InputError(argument, "be dates like 2024-01-31T12:00", repr(time)) from None
         return float(self.column(pl.Series([stamp]))[0])
 
     def stamps(self, numbers: np.ndarray) -> pl.Series:
@@ -153,14 +155,12 @@ class Clock:
         number = isinstance(length, int | float | np.integer | np.floating) and not isinstance(length, bool)
         if self.kind == "number":
             if not number:
-                raise ValueError(
-                    f"`{argument}` must be a number, as the times of the training table are, got {length!r}."
-                )
+                raise InputError(argument, "be a number, as the times of the training table are", repr(length))
             found = float(length)
         else:
             found = self._parsed(length, argument)
         if not 0 < found < np.inf:
-            raise ValueError(f"`{argument}` must be longer than zero, got {length!r}.")
+            raise InputError(argument, "be longer than zero", repr(length))
         return found
 
     def written(self, length: float) -> str:
@@ -180,10 +180,8 @@ class Clock:
         match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", length) if isinstance(length, str) else None
         unit = _SPELLED.get(match[2].removesuffix("s"), match[2]) if match else None
         if match is None or unit not in UNITS:
-            raise ValueError(
-                f"`{argument}` must be a number with its unit ({', '.join(UNITS)}), such as '30D', because the times "
-                f"of the training table are dates, got {length!r}."
-            )
+            rule = f"be a number with its unit ({', '.join(UNITS)}), such as '30D', because the times are dates"
+            raise InputError(argument, rule, repr(length))
         return float(match[1]) * UNITS[unit] / UNITS[self.unit]
 
     def step(self, gap: float) -> float:
@@ -244,3 +242,45 @@ def _moment(time: Any) -> Any:
     if not isinstance(converted, datetime.date) or converted != converted:
         raise TypeError
     return converted
+
+
+class Period(NamedTuple):
+    """A period of the calendar, and how many harmonics of it are used."""
+
+    days: float
+    oscillators: int  # harmonics whose amplitude and phase every series has for itself
+    season: int  # harmonics of the mean that all series share
+
+
+PERIODS = (Period(1.0, 3, 8), Period(7.0, 2, 2), Period(365.25, 2, 4))
+FINEST = 0.8  # a harmonic is at least so many typical gaps long
+CYCLES, SEASON_CYCLES = 2.0, 1.5  # of a period, in a typical series for an oscillator, in the table for the season
+
+
+class Calendar(NamedTuple):
+    """Periods in the unit of the clock."""
+
+    oscillators: tuple[float, ...]
+    season: tuple[float, ...]
+    phases: tuple[float, ...]  # the periods themselves, without harmonics
+
+
+def find_calendar(series: SeriesSet, clock: Clock, gap: float) -> Calendar:
+    """Choose the periods that are long enough for the gaps and short enough for the table. Numbers have none."""
+    if clock.kind == "number" or not len(series.times):
+        return Calendar((), (), ())
+    day = UNITS["D"] / UNITS[clock.unit]
+    some = series.lengths > 0
+    spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
+    typical, whole = float(np.median(spans)), float(np.ptp(series.times))
+    oscillators, season, phases = [], [], []
+    for period in PERIODS:
+        length = period.days * day
+        if length < 2 * gap or whole < SEASON_CYCLES * length:
+            continue
+        finest = int(length / (FINEST * gap))
+        phases.append(length)
+        season += [length / k for k in range(1, min(period.season, finest) + 1)]
+        if typical >= CYCLES * length:
+            oscillators += [length / k for k in range(1, min(period.oscillators, finest) + 1)]
+    return Calendar(tuple(oscillators), tuple(season), tuple(phases))

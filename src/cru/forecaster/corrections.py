@@ -13,12 +13,12 @@ from torch import Tensor
 
 from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.data.series import alike
+from cru.data.series import group_by_length
 from cru.forecaster.masking import make_training_task
 from cru.layers.modes import evaluating
 from cru.models.corrected import CorrectedModel, student_loss
 from cru.threads import threads_for
-from cru.training.listener import Listener
+from cru.training.callbacks import Callback
 
 FOLD = "fold"  # what the folds of the rows are called in `SeriesSet.per_time`
 MANY = 20  # series from which on a fold is made of whole series, else of blocks of time points
@@ -45,7 +45,7 @@ class CorrectionSettings:
     observations: int = 300  # in the table; with fewer, the structural model stays alone
 
 
-class Rows(NamedTuple):
+class CorrectionRows(NamedTuple):
     """Time points with at least one target."""
 
     x: Float[Tensor, "row feature"]  # standardised
@@ -76,10 +76,10 @@ def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Genera
 
 
 @torch.no_grad()
-def describe(model: CorrectedModel, task: SeriesSet) -> Rows:
+def describe(model: CorrectedModel, task: SeriesSet) -> CorrectionRows:
     """Run the structural model over a task, and keep the time points with targets."""
     found = []
-    for numbers in alike(task.lengths, TOGETHER):
+    for numbers in group_by_length(task.lengths, TOGETHER):
         batch = task.batch(numbers, dtype=model.dtype)
         features, mask = model.features(batch)
         dropped = model.draw_dropped(mask)
@@ -87,8 +87,8 @@ def describe(model: CorrectedModel, task: SeriesSet) -> Rows:
         rows = wanted.any(-1)
         x = ((model.withhold(features.x[rows], dropped[rows]) - model.center) / model.scale).to(model.dtype)
         error = torch.where(wanted, (batch.targets - features.mean) / features.std, 0.0)[rows]
-        found.append(Rows(x, error, wanted[rows], batch.extras[FOLD][rows]))
-    return Rows._make(map(torch.cat, zip(*found, strict=True)))
+        found.append(CorrectionRows(x, error, wanted[rows], batch.extras[FOLD][rows]))
+    return CorrectionRows._make(map(torch.cat, zip(*found, strict=True)))
 
 
 def train_corrections(
@@ -99,7 +99,7 @@ def train_corrections(
     epochs: int | None = None,
     minutes: float | None = None,
     patience: int | None = None,
-    listener: Listener | None = None,
+    callback: Callback | None = None,
     settings: CorrectionSettings | None = None,
 ) -> None:
     """Train the networks, and keep those of the best epoch. Epoch 0 is the structural model alone.
@@ -114,10 +114,10 @@ def train_corrections(
         epochs: None for the default.
         minutes: of processor time, at most.
         patience: epochs without a better score after which it stops.
-        listener: hears of every epoch.
+        callback: hears of every epoch.
         settings: of the training.
     """
-    settings, listener = settings or CorrectionSettings(), listener or Listener()
+    settings, callback = settings or CorrectionSettings(), callback or Callback()
     epochs = epochs or settings.epochs
     if int(series.mask.sum()) < settings.observations:
         return
@@ -131,7 +131,7 @@ def train_corrections(
         optimizer = torch.optim.AdamW(
             model.network.parameters(), settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay
         )
-        listener.begin(epochs, 1, [])
+        callback.on_start(epochs, 1, [])
         try:
             for epoch in range(epochs):
                 begun = time.perf_counter()
@@ -143,12 +143,12 @@ def train_corrections(
                 waited = 0 if better else waited + 1
                 judged = {"scored": "hidden", "hidden": {"nll": score}}
                 record = {"epoch": epoch + 1, "loss": loss, "validation": judged}
-                listener.epoch(record | {"seconds": time.perf_counter() - begun}, better=better)
+                callback.on_epoch(record | {"seconds": time.perf_counter() - begun}, better=better)
                 spent = time.process_time() - started
                 if (minutes is not None and spent > 60 * minutes) or (patience is not None and waited >= patience):
                     break
         finally:
-            listener.end()
+            callback.on_end()
         model.network.load_state_dict(kept)
         judges = _draw(model, series, min(TRUSTED * settings.validation, most), settings, (seed, 0), "correction trust")
         _find_trust(model, judges)
@@ -161,14 +161,14 @@ def _draw(
     settings: CorrectionSettings,
     seed: tuple[int, int],
     stream: str,
-) -> Rows:
+) -> CorrectionRows:
     parts = draw_parts(series, size, settings.window, generator(seed, stream))
     return describe(model, make_training_task(parts, (*seed, len(stream))))
 
 
 def _epoch(
     model: CorrectedModel,
-    rows: Rows,
+    rows: CorrectionRows,
     optimizer: torch.optim.Optimizer,
     epoch: int,
     epochs: int,
@@ -202,7 +202,7 @@ def _epoch(
 
 
 @torch.no_grad()
-def _score(model: CorrectedModel, rows: Rows) -> float:
+def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
     """The mean loss of each variable, averaged, by the networks that leave out the rows' folds."""
     total, count = torch.zeros_like(model.weight), torch.zeros_like(model.weight)
     with evaluating(model):
@@ -217,7 +217,7 @@ def _score(model: CorrectedModel, rows: Rows) -> float:
 
 
 @torch.no_grad()
-def _find_trust(model: CorrectedModel, rows: Rows) -> None:
+def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
     """Find the share of a correction that has the least squared error, for each variable and range of lead times.
 
     A variable with few targets in a range takes a share between its own and that of all variables.

@@ -8,26 +8,38 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from cru.data import Scaler, SeriesSet
-from cru.forecaster import times as asking
-from cru.forecaster.answers import Predict, Question, ask, calibrated, check_levels, leads, raw_answers
+from cru.errors import InputError
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
-from cru.forecaster.doubts import changed, far, lone_readings
-from cru.forecaster.frames import (
+from cru.forecaster.queries import (
+    Predict,
+    Query,
+    calibrated,
+    check_lead_times,
+    check_levels,
+    forecast_times,
+    insert_query_times,
+    lead_times,
+    predict_scaled,
+    requested_times,
+)
+from cru.forecaster.scoring import compare, constant, errors_of, judge, r_squared
+from cru.forecaster.sklearn_api import Estimator
+from cru.forecaster.table_io import (
     Columns,
     check_sensible,
-    first_look,
-    further_look,
+    find_changed_constants,
+    find_outliers,
     is_polars,
     long_frame,
     median_gap,
+    read_new_table,
+    read_training_table,
 )
-from cru.forecaster.manners import Estimator
-from cru.forecaster.scoring import compare, constant, errors_of, judge, r_squared
 from cru.models import NAIVE, Model
 from cru.models.corrected import CorrectedModel
 from cru.threads import check_fork
-from cru.training.listener import Listener
+from cru.training.callbacks import Callback
 from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
@@ -53,7 +65,9 @@ class Forecaster(Estimator):
         seed: of the split, the initial weights and what is withheld in training.
         progress: a bar on a terminal, else a line an epoch, on standard error.
 
-    >>> forecaster = Forecaster("mean").fit(frame, id="station", time="date", values=["tmax", "tmin"])
+    >>> dates = list(pd.date_range("2024-01-01", periods=3)) * 5
+    >>> frame = pd.DataFrame({"station": [*"aaabbbcccdddeee"], "date": dates, "tmax": np.arange(15.0)})
+    >>> forecaster = Forecaster("mean").fit(frame, id="station", time="date", values=["tmax"])
     >>> forecaster.forecast(horizon="2D", level=[50, 90]).columns.tolist()
     ['station', 'date', 'variable', 'mean', 'median', 'std', 'lo-50', 'hi-50', 'lo-90', 'hi-90']
     """
@@ -104,35 +118,32 @@ class Forecaster(Estimator):
 
         ``y`` is there for scikit-learn's pipelines and not looked at.
         """
-        from cru.forecaster.learning import default_options, divide, fit_model, fit_rules, needs_base
+        from cru.forecaster.fitting import default_options, divide, fit_model, fit_rules, needs_base
 
         params = self._plain_params()
         name, seed = params["model"], params["seed"]
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise ValueError(f"`seed` must be a whole number of at least 0, got {seed!r}.")
+            raise InputError("seed", "be a whole number of at least 0", repr(seed))
         if params["options"] is not None and not isinstance(params["options"], Mapping):
-            raise ValueError(f"`options` must be a mapping from names to values, got {params['options']!r}.")
+            raise InputError("options", "be a mapping from names to values", f"{params['options']!r}")
         chosen = (values,) if isinstance(values, str) else None if values is None else tuple(values)
         asked = Columns(id=id, time=time, values=chosen, variable=variable, duplicates=duplicates)
-        series, clock, columns = first_look(table, asked)
+        series, clock, columns = read_training_table(table, asked)
         empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
         if empty:
-            raise ValueError(f"column {empty[0]!r} must hold at least one reading: all of it is missing. Leave it out.")
+            raise InputError(rule="hold at least one reading", hint="Leave it out.", column=empty[0])
         if params["base"] not in (None, "structural"):
-            raise ValueError(f"`base` must be 'structural' or None, got {params['base']!r}.")
+            raise InputError("base", "be 'structural' or None", f"{params['base']!r}")
         given = params["options"] or {}
         alone = not needs_base(name, params["base"])
         own = {key: params[key] for key in ("batch_size", "learning_rate", "patience", "minutes")}
         own["epochs"] = 100 if params["epochs"] is None else params["epochs"]
-        try:
-            training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
-        except ValueError as error:
-            raise ValueError(str(error).replace("`training.", "`")) from None
+        training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
         parts = divide(series, seed)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
         check_sensible(series, scaler)
-        _warn(lone_readings(series), stacklevel=3)
+        _warn(find_outliers(series), stacklevel=3)
         fitted = fit_model(
             series,
             clock,
@@ -144,7 +155,7 @@ class Forecaster(Estimator):
             training=training,
             epochs=params["epochs"],
             seed=seed,
-            listener=self._listener(),
+            callback=self._callback(),
         )
         scaler, never = fitted.scaler, constant(series)
         errors = errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict)
@@ -175,8 +186,8 @@ class Forecaster(Estimator):
         """
         self._check_fitted()
         levels = check_levels(level)
-        series, times = asking.asked(self._series(table), at, self.clock_, self.columns_)
-        return self._answer(ask(series, times), levels, polars=self._polars(table))
+        series, times = requested_times(self._series(table), at, self.clock_, self.columns_)
+        return self._answer(insert_query_times(series, times), levels, polars=self._polars(table))
 
     def forecast(self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,)) -> Any:
         """Every variable after the last reading of each series, up to ``horizon`` ("30D", or a number) later.
@@ -186,8 +197,8 @@ class Forecaster(Estimator):
         """
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
-        times = asking.ahead(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
-        return self._answer(ask(series, times), levels, polars=self._polars(table))
+        times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
+        return self._answer(insert_query_times(series, times), levels, polars=self._polars(table))
 
     def impute(self, table: Any = None, level: Any = (90,)) -> Any:
         """Every missing value of a table, or of the training table, one row each.
@@ -197,7 +208,7 @@ class Forecaster(Estimator):
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
         rows = np.flatnonzero(~series.mask.all(1))
-        return self._answer(Question(series, rows), levels, polars=self._polars(table), wanted=~series.mask[rows])
+        return self._answer(Query(series, rows), levels, polars=self._polars(table), wanted=~series.mask[rows])
 
     def sample(
         self, n: int, table: Any = None, *, at: Any = None, horizon: Any = None, every: Any = None, seed: int = 0
@@ -214,15 +225,15 @@ class Forecaster(Estimator):
             given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # a table, most likely
             raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
         if (at is None) == (horizon is None):
-            raise ValueError("`at` or `horizon` must be given, and not both.")
+            raise InputError("at", "be given, or {horizon}, and not both")
         series = self._series(table)
         if at is None:
-            times = asking.ahead(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
+            times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
         else:
-            series, times = asking.asked(series, at, self.clock_, self.columns_)
-        question = ask(series, times)
-        lead = leads(question.series, causal=self.model_.causal)[question.rows]
-        _warn(far(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=3)
+            series, times = requested_times(series, at, self.clock_, self.columns_)
+        query = insert_query_times(series, times)
+        lead = lead_times(query.series, causal=self.model_.causal)[query.rows]
+        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=3)
         drawn = trajectories(self, series, times, n, seed=seed)
         size = len(self.names_)
         return long_frame(
@@ -257,7 +268,7 @@ class Forecaster(Estimator):
 
     def save(self, folder: Path | str, *, history: bool = True) -> None:
         """Write the model folder. Without ``history`` it holds no readings, and `forecast` needs a table."""
-        from cru.forecaster.folder import save
+        from cru.forecaster.serialization import save
 
         self._check_fitted()
         save(self, Path(folder), history=history)
@@ -269,36 +280,38 @@ class Forecaster(Estimator):
         A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run
         it.
         """
-        from cru.forecaster.folder import load
+        from cru.forecaster.serialization import load
 
         return load(Path(folder), cls, allow_code=allow_code)
 
-    def _listener(self) -> Listener:
+    def _callback(self) -> Callback:
         from cru.console import PlainConsole
-        from cru.training.listener import listener_for
+        from cru.training.callbacks import make_progress_callback
 
-        return listener_for(PlainConsole(stderr=True), self.model, self.minutes) if self.progress else Listener()
+        return (
+            make_progress_callback(PlainConsole(stderr=True), self.model, self.minutes) if self.progress else Callback()
+        )
 
     def _series(self, table: Any) -> SeriesSet:
         check_fork()
         if table is not None:
-            series = further_look(table, self.columns_, self.clock_, self.names_, self.scaler_)
-            _warn(changed(series, self.scaler_, self.calibration_), stacklevel=4)
+            series = read_new_table(table, self.columns_, self.clock_, self.names_, self.scaler_)
+            _warn(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)
             return series
         if self.history_ is None:
-            raise ValueError("`table` must be given: this model was saved without the readings of its training table.")
+            raise InputError("table", "be given: this model was saved without the readings of its training table")
         return self.history_
 
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)
 
     def _answer(
-        self, question: Question, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
+        self, query: Query, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
     ) -> Any:
-        series, rows = question.series.scaled_by(self.scaler_), question.rows
-        mean, var = raw_answers(self.model_, series)
-        lead = leads(series, causal=self.model_.causal)[rows]
-        _warn(far(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=4)
+        series, rows = query.series.scaled_by(self.scaler_), query.rows
+        mean, var = predict_scaled(self.model_, series)
+        lead = lead_times(series, causal=self.model_.causal)[rows]
+        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=4)
         answer = calibrated(
             mean[rows], var[rows], lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels
         )

@@ -27,6 +27,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     a model must also know what it is told. Half of the series leave out a share of the withheld time points, so that a
     prediction does not depend on queries in between.
 
+    >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> make_training_task(series, seed=0).task.scored
     'hidden'
     """

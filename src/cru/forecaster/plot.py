@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 
 from cru.data.tables import check_key, codes
-from cru.evaluation.figures.palette import BLUE, GREY, INK, SKY
-from cru.evaluation.figures.style import make_figure, plain
+from cru.errors import InputError, literal, some
 from cru.forecaster.estimator import Forecaster
-from cru.forecaster.times import last_readings
+from cru.forecaster.queries import last_observation_times
+from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horiz
     readings, name = one_series(forecaster, table, series)
     columns, clock = forecaster.columns_, forecaster.clock_
     seen = forecaster._series(readings)
-    first, last = seen.times[0], last_readings(seen)[0]
+    first, last = seen.times[0], last_observation_times(seen)[0]
     ahead = clock.duration(horizon, "horizon") if horizon is not None else max((last - first) / 10, 5 * forecaster.gap_)
     # Just before each reading, too, so that what was not yet known there shows.
     tick = (last + ahead - first) * 1e-4
@@ -52,9 +52,8 @@ def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[
     names, owner = codes(frame[columns.id])
     chosen = names[owner[0]] if series is None else series
     if chosen not in names:
-        raise ValueError(
-            f"`series` must be one of the table, which has {', '.join(names[:5])} ...: there is no {chosen!r}."
-        )
+        hint = literal(f"The table has {some(names, 5)}; there is no {chosen!r}.")
+        raise InputError("series", "be a series of the table", repr(chosen), hint)
     return frame.filter(owner == names.index(chosen)), chosen
 
 
@@ -78,7 +77,8 @@ def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.nda
             panel.fill_between(time, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level} %")
         panel.plot(time, part["mean"].to_numpy(), color=BLUE, linewidth=1.2, label="mean")
         panel.plot(stamps, seen.values[where, k], ".", color=INK, markersize=4, label="reading")
-        panel.axvline(clock.stamps(last_readings(seen)).to_numpy()[0], color=GREY, linewidth=0.8, linestyle=":")
+        last = clock.stamps(last_observation_times(seen)).to_numpy()[0]
+        panel.axvline(last, color=GREY, linewidth=0.8, linestyle=":")
         plain(panel, y=forecaster.names_[k])
         panel.margins(x=0.01)
     if clock.kind == "number":

@@ -10,9 +10,16 @@ from jaxtyping import Float, Int64
 
 from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.forecaster.answers import Question, ask, lead_of, leads, raw_answers, standard, with_values
-from cru.forecaster.bulk import absorb, questions
-from cru.forecaster.stream import Kept
+from cru.forecaster.queries import (
+    Query,
+    center_and_std,
+    drop_empty_rows,
+    insert_query_times,
+    lead_time_of,
+    lead_times,
+    predict_scaled,
+)
+from cru.forecaster.stream import SeriesState
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -39,7 +46,7 @@ def trajectories(
     these draws are spread otherwise than `predict` says; but their order says how a trajectory hangs together. So the
     k-th of m draws at a time becomes the k/m-quantile of `predict` there. A reading that is there stays as it is.
     """
-    rng, series, size = generator(seed, "trajectories"), with_values(series), len(forecaster.names_)
+    rng, series, size = generator(seed, "trajectories"), drop_empty_rows(series), len(forecaster.names_)
     asked = [np.unique(each) for each in times]
     counts = np.array([len(each) for each in asked], np.int64)
     onward = forecaster.model_.streams and _later(series, asked)
@@ -49,15 +56,15 @@ def trajectories(
     owner, moments, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty((n, 0, size))]
     for chosen in (np.flatnonzero(part == number) for number in np.unique(part)):
         some, wanted = series.take(chosen), [asked[i] for i in chosen]
-        question = ask(some, wanted)
+        query = insert_query_times(some, wanted)
         drawn = (
             _onward(forecaster, some, np.stack(wanted), members, rng)
             if onward
-            else _anew(forecaster, question, members, rng)
+            else _anew(forecaster, query, members, rng)
         )
-        owner.append(chosen[question.series.series_index[question.rows]])
-        moments.append(question.series.times[question.rows])
-        values.append(_coupled(forecaster, question, drawn, n, rng))
+        owner.append(chosen[query.series.series_index[query.rows]])
+        moments.append(query.series.times[query.rows])
+        values.append(_coupled(forecaster, query, drawn, n, rng))
     each, every = np.concatenate(owner), np.concatenate(moments)
     sample = np.repeat(np.arange(n), len(each))
     return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), size))
@@ -65,17 +72,17 @@ def trajectories(
 
 def _coupled(
     forecaster: "Forecaster",
-    question: Question,
+    query: Query,
     drawn: Float[np.ndarray, "member asked variable"],
     n: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "n asked variable"]:
     """The quantiles of `predict`, in the order of the draws; in the user's units."""
-    model, calibration, rows = forecaster.model_, forecaster.calibration_, question.rows
-    series = question.series.scaled_by(forecaster.scaler_)
-    mean, var = raw_answers(model, series)
-    mean, std = standard(mean[rows], var[rows], calibration)
-    lead = leads(series, causal=model.causal)[rows]
+    model, calibration, rows = forecaster.model_, forecaster.calibration_, query.rows
+    series = query.series.scaled_by(forecaster.scaler_)
+    mean, var = predict_scaled(model, series)
+    mean, std = center_and_std(mean[rows], var[rows], calibration)
+    lead = lead_times(series, causal=model.causal)[rows]
     place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties at random
     uniform = (place + rng.random(place.shape)) / len(drawn)
     noise = np.stack([calibration.draw(one, lead) for one in uniform])
@@ -83,13 +90,13 @@ def _coupled(
 
 
 def _anew(
-    forecaster: "Forecaster", question: Question, members: int, rng: np.random.Generator
+    forecaster: "Forecaster", query: Query, members: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "member asked variable"]:
     """Every step runs the model over all of the series, with what has been drawn so far as readings."""
-    series = question.series.scaled_by(forecaster.scaler_)
+    series = query.series.scaled_by(forecaster.scaler_)
     together = max(1, _ROOM // max(1, series.values.size))
     parts = (min(together, members - first) for first in range(0, members, together))
-    return np.concatenate([_members(forecaster, series, question.rows, count, rng) for count in parts])
+    return np.concatenate([_members(forecaster, series, query.rows, count, rng) for count in parts])
 
 
 def _members(
@@ -104,8 +111,8 @@ def _members(
     for now in range(int(step.max(initial=-1)) + 1):
         chosen = rows[step == now]
         current = dataclasses.replace(state, values=values, mask=mask)
-        mean, var = raw_answers(model, current)
-        lead = leads(current, causal=model.causal)[chosen]
+        mean, var = predict_scaled(model, current)
+        lead = lead_times(current, causal=model.causal)[chosen]
         drawn = _draw(forecaster, mean[chosen], var[chosen], lead, rng)
         values[chosen] = np.where(mask[chosen], values[chosen], drawn)
         mask[chosen] = True
@@ -130,20 +137,20 @@ def _onward(
 ) -> Float[np.ndarray, "member asked variable"]:
     """The readings are gone through once, all copies of a series start from there, and a step is a step."""
     stream, size = forecaster.stream(), len(forecaster.names_)
-    absorb(stream, series, np.full(len(series), -1))
-    kept: Kept = stream.rows.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(members))
+    stream.absorb(series, np.full(len(series), -1))
+    kept: SeriesState = stream.states.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(members))
     moments = torch.from_numpy(times).repeat(members, 1)
     drawn = np.empty((len(moments), times.shape[1], size))
     for step, now in enumerate(moments.T):
-        question = questions(stream, now[:, None])
-        said = stream.model(question, state=kept.state)
+        query = stream.query_batch(now[:, None])
+        said = stream.model(query, state=kept.state)
         mean, var = (part[:, 0].double().numpy() for part in said[:2])
-        lead = lead_of((now - kept.last).numpy()[:, None], kept.read.numpy())
+        lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
         drawn[:, step] = _draw(forecaster, mean, var, lead, rng)
-        made = torch.from_numpy(drawn[:, step : step + 1]).to(question.values.dtype)
-        reading = dataclasses.replace(question, values=made, mask=torch.ones_like(question.mask))
+        made = torch.from_numpy(drawn[:, step : step + 1]).to(query.values.dtype)
+        reading = dataclasses.replace(query, values=made, mask=torch.ones_like(query.mask))
         state = stream.model.advance(reading, kept.state)
-        kept = Kept(state, now, torch.ones_like(kept.read))
+        kept = SeriesState(state, now, torch.ones_like(kept.observed))
     return drawn.reshape(members, times.size, size)
 
 
@@ -152,6 +159,6 @@ def _draw(
 ) -> Float[np.ndarray, "n variable"]:
     """Values of one time, those of a row drawn together."""
     calibration = forecaster.calibration_
-    mean, std = standard(mean, var, calibration)
+    mean, std = center_and_std(mean, var, calibration)
     drawn: np.ndarray = mean + std * calibration.draw(calibration.uniform(rng, len(mean)), lead)
     return drawn

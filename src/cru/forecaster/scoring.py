@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cru.data import Scaler, SeriesSet
-from cru.forecaster.answers import Predict, calibrated, leads, raw_answers
 from cru.forecaster.calibration import ENOUGH, LARGEST_CAP, Calibration
 from cru.forecaster.masking import make_training_task
+from cru.forecaster.queries import Predict, calibrated, lead_times, predict_scaled
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.models import Model
 
@@ -82,9 +82,9 @@ def errors_of(
     for turn in range(most):
         task = make_training_task(series, (seed, _JUDGED, turn))
         assert task.targets is not None and task.hidden is not None
-        mean, var = raw_answers(model, task, predict)
+        mean, var = predict_scaled(model, task, predict)
         std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
-        lead = leads(task, causal=model.causal)
+        lead = lead_times(task, causal=model.causal)
         found.append((task.targets, np.where(constant, 0.0, mean), std, task.hidden, lead, task.series_index))
         hidden = [turn[3] for turn in found]
         count = sum(each[:, ever].sum(0) for each in hidden)

@@ -1,4 +1,4 @@
-"""Readings as they arrive: a state for each series, and predictions at any later time."""
+"""Streaming: a state for each series, updated as observations arrive, and predictions at any later time."""
 
 import copy
 import math
@@ -14,11 +14,11 @@ from pydantic import model_validator
 from torch import Tensor
 
 from cru.data import Batch
-from cru.errors import did_you_mean
-from cru.forecaster.answers import Answer, calibrated, check_levels, check_predictions, lead_of
-from cru.forecaster.folder import fingerprint
-from cru.forecaster.frames import name_of, sensible
-from cru.forecaster.rows import Rows
+from cru.errors import InputError, did_you_mean, literal
+from cru.forecaster.queries import CalibratedPrediction, calibrated, check_levels, check_predictions, lead_time_of
+from cru.forecaster.serialization import fingerprint
+from cru.forecaster.state_store import StateStore
+from cru.forecaster.table_io import name_of, sensible
 from cru.models.base import Prediction, State
 from cru.models.loading import check_tensors
 from cru.schema import Checksum, Schema, check
@@ -27,7 +27,16 @@ from cru.training.checkpoint import read_checkpoint, write_checkpoint
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-SORT = "Sort the readings, or open the stream with late='drop'."
+from typing import TYPE_CHECKING
+
+from jaxtyping import Int64
+
+from cru.data import SeriesSet
+from cru.data.series import group_by_length
+from cru.forecaster.queries import BATCH, drop_empty_rows
+from cru.forecaster.table_io import long_frame, read_new_table
+
+SORT = "Sort the readings, or give {late='drop'}."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
 
 
@@ -45,12 +54,12 @@ class StreamHeader(Schema):
         return self
 
 
-class Kept(NamedTuple):
-    """What is kept of a series."""
+class SeriesState(NamedTuple):
+    """The state of a model after the observations of a series."""
 
     state: State
-    last: Float64[Tensor, " batch"]  # the time of its last reading
-    read: Bool[Tensor, "batch variable"]  # which variables it has had
+    last: Float64[Tensor, " batch"]  # the time of its last observation
+    observed: Bool[Tensor, "batch variable"]  # which variables it has had
 
 
 class Stream:
@@ -67,7 +76,7 @@ class Stream:
 
     def __init__(self, forecaster: "Forecaster", *, late: str = "refuse") -> None:
         if late not in ("refuse", "drop"):
-            raise ValueError(f"`late` must be 'refuse' or 'drop', got {late!r}.")
+            raise InputError("late", "be 'refuse' or 'drop'", repr(late))
         self.forecaster, self.late = forecaster, late
         self.model = copy.deepcopy(forecaster.model_).eval().requires_grad_(False)
         self.model.freeze()
@@ -80,7 +89,7 @@ class Stream:
         with torch.inference_mode():
             never = torch.full((1,), -math.inf, dtype=torch.float64)
             blank = self.model.advance(self._batch(0.0))  # a model that cannot stream says so
-            self.rows = Rows(Kept(blank, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
+            self.states = StateStore(SeriesState(blank, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,7 +110,7 @@ class Stream:
         batch = self._batch(moment, values)
         name = self.name(id)
         row = self.rows_of.get(name)
-        kept: Kept | None = None if row is None else self.rows.row(row)
+        kept: SeriesState | None = None if row is None else self.states.row(row)
         if kept is not None and moment < kept.last:
             if self.late == "drop":
                 return False
@@ -109,8 +118,8 @@ class Stream:
         if not batch.mask.any():
             return True  # nothing was read
         state = self.model.advance(batch, None if kept is None else kept.state)
-        after = Kept(state, batch.times[:, 0], batch.mask[:, 0] | (False if kept is None else kept.read))
-        self.rows.put(self.add([name]) if row is None else row, after)
+        after = SeriesState(state, batch.times[:, 0], batch.mask[:, 0] | (False if kept is None else kept.observed))
+        self.states.put(self.add([name]) if row is None else row, after)
         return True
 
     @torch.inference_mode()
@@ -121,7 +130,7 @@ class Stream:
         *,
         level: Any = (90,),
     ) -> dict[str, dict[str, float]]:
-        """What to expect of a series at a time, not before its last reading: mean, std and bounds of each variable.
+        """What to expect of a series at a time, not before its last observation: mean, std and bounds of each variable.
 
         A series of which nothing is known yet gets what is known of all.
 
@@ -130,39 +139,116 @@ class Stream:
         """
         levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), self.name(id)
         row = self.rows_of.get(name)
-        kept: Kept | None = None if row is None else self.rows.row(row)
+        kept: SeriesState | None = None if row is None else self.states.row(row)
         if kept is not None and moment < kept.last:
             raise self.too_early(name, moment, kept, LOOK_BACK)
         since = math.inf if kept is None else moment - float(kept.last)
-        read = np.zeros((1, len(self._place)), bool) if kept is None else kept.read.numpy()
+        read = np.zeros((1, len(self._place)), bool) if kept is None else kept.observed.numpy()
         said = self.model(self._batch(moment), state=None if kept is None else kept.state)
-        answer = self.answer(said, lead_of(np.array(since), read), levels)
+        answer = self.calibrate(said, lead_time_of(np.array(since), read), levels)
         numbers = answer.columns
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
             for variable, place in self._place.items()
         }
 
+    @torch.inference_mode()
     def update_many(self, table: Any) -> int:
-        """Take in a table of readings, with the columns of the training table; how many rows were taken.
+        """Take in a table of observations, with the columns of the training table; return how many rows were taken.
 
-        Much quicker than a row at a time: for the past of all series, or for all that came in since the last call.
+        This is much quicker than a row at a time. Use it for the past of all series, or for all that arrived since the
+        last call. A late row is refused before anything changes, or dropped.
         """
-        from cru.forecaster.bulk import take_in
+        fitted = self.forecaster
+        series = read_new_table(table, fitted.columns_, fitted.clock_, fitted.names_, fitted.scaler_)
+        rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
+        last = np.full(len(rows), -math.inf)
+        last[rows >= 0] = self.states.take(torch.from_numpy(rows[rows >= 0])).last.numpy()
+        late = series.times < np.repeat(last, series.lengths)
+        if late.any() and self.late == "refuse":
+            name, moment = series.ids[series.series_index[late.argmax()]], float(series.times[late.argmax()])
+            raise self.too_early(name, moment, self.states.row(self.rows_of[name]), SORT)
+        self.absorb(series.keep(~late), rows)
+        return int((~late).sum())
 
-        return take_in(self, table)
+    def absorb(self, series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
+        """Take in all observations of series that have these rows in the stream, -1 for a new series."""
+        series = drop_empty_rows(series.scaled_by(self.forecaster.scaler_))
+        for known in (True, False):
+            group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
+            for numbers in group_by_length(series.lengths[group], BATCH):
+                chosen = group[numbers]
+                self._advance(series.batch(chosen, dtype=self.model.dtype), rows[chosen] if known else None)
 
+    def _advance(self, batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
+        """Advance series that are all known, in their rows, or all new."""
+        observed = batch.mask.any(1)
+        if rows is None:
+            state = self.model.advance(batch)
+            first = self.add(batch.ids)
+            places = torch.arange(first, first + len(batch))
+        else:
+            places = torch.from_numpy(rows)
+            kept: SeriesState = self.states.take(places)
+            state = self.model.advance(batch, kept.state)
+            observed = observed | kept.observed
+        self.states.put(places, SeriesState(state, batch.times[:, -1], observed))  # padding repeats the last time
+
+    @torch.inference_mode()
     def predict_many(self, at: Any, *, ids: Sequence[object] | None = None, level: Any = (90,)) -> Any:
-        """What to expect of all series, or of ``ids``, at the times ``at``: a frame as `Forecaster.predict` gives."""
-        from cru.forecaster.bulk import expect
+        """Predict all series, or those of ``ids``, at the times ``at``: a frame like that of `Forecaster.predict`."""
+        levels = check_levels(level)
+        clock, columns, variables = self.forecaster.clock_, self.forecaster.columns_, self.forecaster.names_
+        moments = np.unique(clock.numbers(at))
+        names = list(self.names) if ids is None else [self.known(name) for name in ids]
+        if not names or not len(moments):
+            raise InputError("at", "hold at least one time, and {ids} one series of the stream")
+        parts = [self._predict_batch(names[i : i + BATCH], moments, levels) for i in range(0, len(names), BATCH)]
+        numbers = {name: [part.columns[name] for part in parts] for name in parts[0].columns}
+        return long_frame(
+            columns,
+            clock,
+            ids=[name for name in names for _ in range(len(moments) * len(variables))],
+            times=np.repeat(np.tile(moments, len(names)), len(variables)),
+            variables=list(variables) * (len(names) * len(moments)),
+            numbers={name: np.concatenate(found).ravel() for name, found in numbers.items()},
+            polars=columns.polars,
+        )
 
-        return expect(self, at, ids, check_levels(level))
+    def _predict_batch(
+        self, names: Sequence[str], moments: Float64[np.ndarray, " asked"], levels: tuple[float, ...]
+    ) -> CalibratedPrediction:
+        kept: SeriesState = self.states.take(torch.tensor([self.rows_of[name] for name in names]))
+        early = (kept.last > moments[0]).nonzero()
+        if len(early):
+            name = names[int(early[0])]
+            raise self.too_early(name, float(moments[0]), self.states.row(self.rows_of[name]), LOOK_BACK)
+        predicted = self.model(self.query_batch(torch.from_numpy(moments).expand(len(names), -1)), state=kept.state)
+        since = moments[:, None] - kept.last.numpy()[:, None, None]
+        lead = lead_time_of(since, kept.observed.numpy()[:, None])  # (series, time, variable)
+        return self.calibrate(predicted, lead.reshape(-1, lead.shape[-1]), levels)
+
+    def query_batch(self, moments: Float64[Tensor, "batch asked"]) -> Batch:
+        """Make a batch in which nothing is observed at any of the times."""
+        count, asked = moments.shape
+        values = torch.zeros(count, asked, len(self.forecaster.names_), dtype=self.model.dtype)
+        nothing = values[..., :0]
+        return Batch(
+            times=moments,
+            values=values,
+            mask=values.bool(),
+            targets=nothing,
+            target_mask=nothing.bool(),
+            hidden=nothing.bool(),
+            lengths=torch.full((count,), asked),
+            ids=("",) * count,
+        )
 
     def forget(self, id: object) -> None:  # noqa: A002
         """Drop a series that has ended."""
         row = self.rows_of.pop(self.known(id))
         with torch.inference_mode():
-            self.rows.remove(row)
+            self.states.remove(row)
         moved = self.names.pop()
         if row < len(self.names):
             self.rows_of[moved], self.names[row] = row, moved
@@ -170,7 +256,7 @@ class Stream:
     def save(self, path: Path | str) -> None:
         """All states in one file, safetensors with a JSON header, for ``Forecaster.stream(state=path)``."""
         header = {"kind": "stream", "model": fingerprint(self.forecaster), "ids": self.names}
-        write_checkpoint(Path(path), self.rows.as_tensors(), header)
+        write_checkpoint(Path(path), self.states.as_tensors(), header)
 
     def restore(self, path: Path | str) -> None:
         """Go on where `save` left off; the states of another model are refused."""
@@ -182,17 +268,16 @@ class Stream:
             raise ValueError(f"{path} holds the state of another model: a state belongs to the weights that made it.")
         if self.forecaster.columns_.id is None and found.ids not in ([], ["0"]):
             raise ValueError(f"`ids` in {path} must be a single '0': the model was fitted without ids.")
-        wanted = {
-            name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in self.rows.as_tensors().items()
-        }
+        saved = self.states.as_tensors().items()
+        wanted = {name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in saved}
         check_tensors(tensors, wanted, path)
-        self.rows.read(tensors)
+        self.states.read(tensors)
         self.names = list(found.ids)
         self.rows_of = {name: row for row, name in enumerate(self.names)}
 
     def add(self, names: Sequence[str]) -> int:
         """Rows for new series; the number of the first."""
-        first = self.rows.add(len(names))
+        first = self.states.add(len(names))
         self.rows_of |= {name: first + number for number, name in enumerate(names)}
         self.names += names
         return first
@@ -205,40 +290,42 @@ class Stream:
                 f"there must be no id: the model was fitted without ids, to a single series; got {id!r:.50}."
             )
         if not single and (isinstance(id, bool) or not isinstance(id, str | Real) or id != id):
-            raise ValueError(f"`id` must be the name of a series, text or a number, got {id!r:.50}.")
+            raise InputError("id", "be the name of a series, text or a number", f"{id!r:.50}")
         return name
 
     def known(self, id: object) -> str:  # noqa: A002
         """The name of a series that must be there."""
         name = self.name(id)
         if name not in self.rows_of:
-            raise ValueError(f"`id` must be a series of this stream, got {name!r}; {did_you_mean(name, self.names)}")
+            hint = literal(did_you_mean(name, self.names))
+            raise InputError("id", "be a series of this stream", repr(name), hint)
         return name
 
-    def answer(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> Answer:
+    def calibrate(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> CalibratedPrediction:
         """What the model said, in the user's units; one row for each of the leads."""
         mean, var = (part.double().numpy().reshape(len(lead), -1) for part in said[:2])  # type: ignore[union-attr]
         fitted = self.forecaster
         check_predictions(mean, var)
         return calibrated(mean, var, lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels)
 
-    def too_early(self, name: str, moment: float, kept: Kept, hint: str) -> ValueError:
-        """The sentence about a time before the last reading."""
+    def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:
+        """The sentence about a time before the last observation."""
         clock = self.forecaster.clock_
         last, found = clock.stamps(np.array([float(kept.last), moment]))
-        return ValueError(f"`time` must not lie before the last reading of {name!r}, {last}, got {found}. {hint}")
+        rule = literal(f"not lie before the last observation of {name!r}, {last}")
+        return InputError("time", rule, found, hint)
 
     def _batch(self, moment: float, values: Any = None) -> Batch:
-        """One reading, or one question, in the model's units."""
+        """One reading, or one query, in the model's units."""
         width, scaler = len(self._place), self.forecaster.scaler_
         row, mask = [0.0] * width, [False] * width
         if values is not None and not isinstance(values, Mapping):
-            raise ValueError(f"`values` must be a mapping from variables to numbers, got {values!r:.50}.")
+            raise InputError("values", "be a mapping from variables to numbers", f"{values!r:.50}")
         for name, value in (values or {}).items():
             place = self._place.get(name)
             if place is None:
-                hint = did_you_mean(name, self._place)
-                raise ValueError(f"`values` must be variables of the training table, got {name!r}; {hint}")
+                hint = literal(did_you_mean(name, self._place))
+                raise InputError("values", "be variables of the training table", repr(name), hint)
             number = isinstance(value, Real | np.bool_)
             if value is None or (number and value != value):
                 continue
@@ -247,9 +334,8 @@ class Stream:
             except OverflowError:  # a whole number of hundreds of digits
                 fine = False
             if not fine:
-                raise ValueError(
-                    f"`values` must be sensible numbers, or None (null) for missing, got {name!r}: {value!r:.50}."
-                )
+                rule = "be sensible numbers, or None (null) for missing"
+                raise InputError("values", rule, f"{name!r}: {value!r:.50}")
             row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
         return Batch(
             times=torch.tensor([[moment]], dtype=torch.float64),

@@ -1,10 +1,18 @@
 """Pure maths on tensors: beliefs, the update, three predict steps, and the filter over a sequence."""
 
-from cru.functional.belief import Belief, Bounds, FilterResult, Gain, bounds, covariance, factorised, hold
+from cru.functional.belief import (
+    Belief,
+    Bounds,
+    Gain,
+    bounds,
+    clamp_belief,
+    covariance,
+    keep_block_diagonals,
+)
 from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import phi1, predict_eigen, predict_eigen_reference
 from cru.functional.expm import discretise, doublings, predict_expm, predict_expm_reference
-from cru.functional.gaps import gaps, shortened
+from cru.functional.gaps import clip_gaps, gaps
 from cru.functional.likelihood import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll, mean_over_times
 from cru.functional.orthogonal import orthogonal
 from cru.functional.positive import Positive, positive
@@ -16,7 +24,7 @@ from cru.functional.transition import (
     ExpmTransition,
     Transition,
 )
-from cru.functional.update import MAX_VARIANCE, MIN_VARIANCE, gain, update, update_reference
+from cru.functional.update import MAX_VARIANCE, MIN_VARIANCE, FilterResult, gain, update, update_reference
 
 __all__ = [
     "MAX_VARIANCE",
@@ -34,16 +42,17 @@ __all__ = [
     "Transition",
     "bernoulli_nll",
     "bounds",
+    "clamp_belief",
+    "clip_gaps",
     "covariance",
     "discretise",
     "doublings",
-    "factorised",
     "filter_sequence",
     "filter_sequence_reference",
     "gain",
     "gaps",
     "gaussian_nll",
-    "hold",
+    "keep_block_diagonals",
     "mean_over_times",
     "orthogonal",
     "phi1",
@@ -54,7 +63,6 @@ __all__ = [
     "predict_eigen_reference",
     "predict_expm",
     "predict_expm_reference",
-    "shortened",
     "update",
     "update_reference",
 ]

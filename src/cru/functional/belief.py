@@ -44,14 +44,6 @@ class Gain(NamedTuple):
     lower: Float[Tensor, "*batch obs"]
 
 
-class FilterResult(NamedTuple):
-    """What the bare filter returns: beliefs before and after each update, over (batch, time), and the gain."""
-
-    prior: Belief
-    posterior: Belief
-    gain: Gain
-
-
 class Bounds(NamedTuple):
     """Where a belief is held instead of overflowing. See `docs/layers.md`, "Never a NaN"."""
 
@@ -81,7 +73,7 @@ def _quiet(grad: Tensor, inside: Tensor) -> Tensor:
     return torch.where(inside, grad, 0.0).nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
 
 
-class _Held(torch.autograd.Function):
+class _Clamp(torch.autograd.Function):
     """Clamp both ways: the value going forward, the gradient going backward."""
 
     generate_vmap_rule = True
@@ -126,8 +118,8 @@ class _FiniteGradient(torch.autograd.Function):
     jvp = backward
 
 
-class _Hold(torch.autograd.Function):
-    """`hold`, in one piece: it stands in every step."""
+class _ClampBelief(torch.autograd.Function):
+    """`clamp_belief`, in one piece: it stands in every step."""
 
     generate_vmap_rule = True
 
@@ -151,8 +143,8 @@ class _Hold(torch.autograd.Function):
     jvp = backward  # a clamp is its own transpose
 
 
-class _HoldNoise(torch.autograd.Function):
-    """`hold_noise`, in one piece: it stands in every doubling."""
+class _ClampNoise(torch.autograd.Function):
+    """`clamp_noise`, in one piece: it stands in every doubling."""
 
     generate_vmap_rule = True
 
@@ -185,11 +177,11 @@ class _HoldNoise(torch.autograd.Function):
         return _quiet(tangent, free[..., :, None] & free[..., None, :])
 
 
-def held(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
+def clamp(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
     """``value`` within [low, high]; gradients are finite, and zero where the bound holds."""
     if not (value.requires_grad and torch.is_grad_enabled()):
         return value.clamp(low, high)
-    return _Held.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
+    return _Clamp.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
@@ -204,7 +196,7 @@ def finite_gradients(belief: Belief) -> Belief:
     return Belief(*map(finite_gradient, belief[:4]))._replace(time=belief.time)
 
 
-def hold_noise(
+def clamp_noise(
     noise: Float[Tensor, "*batch state state"], least: Float[Tensor, "*batch state"]
 ) -> Float[Tensor, "*batch state state"]:
     """A noise covariance within the bounds, and still positive semi-definite.
@@ -213,16 +205,16 @@ def hold_noise(
     entry by itself would make Q indefinite, and a later product Φ Q Φᵀ negative. No variance falls below ``least``: a
     value below it is rounding, and the size of that rounding counts as variance. A held variance passes no gradient.
     """
-    return _HoldNoise.apply(noise, least.detach())  # type: ignore[no-any-return, no-untyped-call]
+    return _ClampNoise.apply(noise, least.detach())  # type: ignore[no-any-return, no-untyped-call]
 
 
-def hold(belief: Belief) -> Belief:
+def clamp_belief(belief: Belief) -> Belief:
     """The nearest representable belief: finite, variances not negative, every 2×2 block positive semi-definite.
 
     Rounding alone can make side² exceed upper · lower when the two parts are fully correlated, so |side| is held at
     sqrt(upper · lower), less a few units in the last place. No gradient passes where a bound holds.
     """
-    return Belief(*_Hold.apply(*belief[:4]))._replace(time=belief.time)  # type: ignore[no-untyped-call]
+    return Belief(*_ClampBelief.apply(*belief[:4]))._replace(time=belief.time)  # type: ignore[no-untyped-call]
 
 
 def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:
@@ -231,7 +223,7 @@ def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:
     return torch.cat([torch.cat([upper, side], -1), torch.cat([side, lower], -1)], -2)
 
 
-def factorised(
+def keep_block_diagonals(
     mean: Float[Tensor, "*batch state"], cov: Float[Tensor, "*batch state state"], time: Tensor | None = None
 ) -> Belief:
     """Keep the diagonals of the four blocks of an M×M covariance, drop the rest (appendix B)."""

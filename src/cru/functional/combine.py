@@ -2,7 +2,7 @@
 
 import torch
 
-from cru.functional.belief import Belief, hold
+from cru.functional.belief import Belief, clamp_belief
 from cru.functional.scan import Matrix2
 
 SMALLEST = 1e-12  # of the variances of one half together
@@ -25,4 +25,4 @@ def combine(a: Belief, b: Belief) -> Belief:
     weight = A @ Matrix2(scaled.a / upper, scaled.b / side, scaled.c / side, scaled.d / lower)
     cov = weight @ B
     u, low = weight.times(*(y - x for x, y in zip(a.mean.chunk(2, -1), b.mean.chunk(2, -1), strict=True)))
-    return hold(Belief(a.mean + torch.cat([u, low], -1), cov.a, cov.d, (cov.b + cov.c) / 2, a.time))
+    return clamp_belief(Belief(a.mean + torch.cat([u, low], -1), cov.a, cov.d, (cov.b + cov.c) / 2, a.time))

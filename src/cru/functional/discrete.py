@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold
+from cru.functional.belief import Belief, bounds, clamp, clamp_belief, covariance, keep_block_diagonals
 from cru.functional.expm import transported
 
 
@@ -13,7 +13,7 @@ def predict_discrete(belief: Belief, A: Float[Tensor, "batch state state"], nois
     limit = bounds(A.dtype).transition
     upper, lower = noise.chunk(2)
     added = Belief(belief.mean, upper, lower, torch.zeros_like(upper))
-    return hold(transported(belief, held(A, -limit, limit), added))
+    return clamp_belief(transported(belief, clamp(A, -limit, limit), added))
 
 
 def predict_discrete_reference(
@@ -21,4 +21,4 @@ def predict_discrete_reference(
 ) -> Belief:
     """The same with the whole covariance."""
     mean = (A @ belief.mean.unsqueeze(-1)).squeeze(-1)
-    return factorised(mean, A @ covariance(belief) @ A.mT + torch.diag(noise), belief.time)
+    return keep_block_diagonals(mean, A @ covariance(belief) @ A.mT + torch.diag(noise), belief.time)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, bounds, covariance, factorised, hold
+from cru.functional.belief import Belief, bounds, clamp_belief, covariance, keep_block_diagonals
 
 FLOOR_SLACK = 1e-3
 """How far rounding may take a variance below its floor: more than that of a sum of hundreds of terms in float32."""
@@ -56,7 +56,7 @@ def predict_eigen(
     back = (rotated * growth[:, :, None] * growth[:, None, :] + S * integral) @ E.mT
     least = _least_variance(exponent, integral.diagonal(dim1=-2, dim2=-1), E, noise)
     variance = (E.mT * back).sum(-2).clamp(min=least)
-    return hold(
+    return clamp_belief(
         Belief(
             mean,
             variance[:, :obs],
@@ -101,4 +101,4 @@ def predict_eigen_reference(
     growth = torch.exp(sums * gap)
     safe = torch.where(sums == 0, 1.0, sums)
     added = torch.where(sums == 0, S * gap, (S * growth - S) / safe)
-    return factorised(mean, E @ (added + cov_w * growth) @ E.mT, belief.time)
+    return keep_block_diagonals(mean, E @ (added + cov_w * growth) @ E.mT, belief.time)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, bounds, covariance, factorised, held, hold, hold_noise
+from cru.functional.belief import Belief, bounds, clamp, clamp_belief, clamp_noise, covariance, keep_block_diagonals
 
 MAX_DOUBLINGS = 64
 """Enough for ‖A Δ‖ up to 1e19; the fixed count of exported graphs, where the data cannot be looked at."""
@@ -103,12 +103,12 @@ def discretise(
 
     for level in range(count):
         more = (level < levels)[:, None, None]
-        squared = held(phi @ phi, -bound.transition, bound.transition)
+        squared = clamp(phi @ phi, -bound.transition, bound.transition)
         least = Q.detach().diagonal(dim1=-2, dim2=-1)
         if 2 ** (level + 1) > math.log(bound.transition):  # else ‖Φ‖ ≤ e^‖A h‖ is within the bound
             overflows = squared.detach().abs().amax(-1) >= bound.transition
             least = torch.where(overflows, bound.variance, least)
-        Q = torch.where(more, hold_noise(Q + phi @ Q @ phi.mT, least), Q)
+        Q = torch.where(more, clamp_noise(Q + phi @ Q @ phi.mT, least), Q)
         phi = torch.where(more, squared, phi)
     return phi, Q
 
@@ -122,7 +122,7 @@ def predict_expm(
 ) -> Belief:
     """The prior after a gap ``delta``, its covariance cut to three diagonals. Twin: `predict_expm_reference`."""
     phi, Q = discretise(A, noise, delta, count)
-    return hold(transported(belief, phi, factorised(belief.mean, Q)))
+    return clamp_belief(transported(belief, phi, keep_block_diagonals(belief.mean, Q)))
 
 
 def transported(belief: Belief, phi: Float[Tensor, "batch state state"], noise: Belief) -> Belief:
@@ -161,4 +161,4 @@ def predict_expm_reference(
     M2 = torch.matrix_exp(B * gap)[:, :M, M:]
     phi = torch.matrix_exp(A * gap)
     mean = (phi @ belief.mean.unsqueeze(-1)).squeeze(-1)
-    return factorised(mean, phi @ covariance(belief) @ phi.mT + M2 @ phi.mT, belief.time)
+    return keep_block_diagonals(mean, phi @ covariance(belief) @ phi.mT + M2 @ phi.mT, belief.time)

@@ -26,7 +26,7 @@ def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) 
     return (difference.to(dtype) * scale).clamp_max(LONGEST_GAP)
 
 
-def shortened(
+def clip_gaps(
     times: Float[Tensor, "batch time"],
     observed: Bool[Tensor, "batch time"],
     longest: float | None,
@@ -36,7 +36,7 @@ def shortened(
 
     For dynamics that have been learnt over stretches of that length, and may do anything over longer ones.
 
-    >>> shortened(torch.tensor([[0.0, 1.0, 50.0, 99.0, 100.0]]), torch.tensor([[True, True, False, True, True]]), 10.0)
+    >>> clip_gaps(torch.tensor([[0.0, 1.0, 50.0, 99.0, 100.0]]), torch.tensor([[True, True, False, True, True]]), 10.0)
     tensor([[ 0.,  1., 11., 11., 12.]])
     """
     if longest is None:

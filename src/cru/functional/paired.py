@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, finite_gradient, hold
+from cru.functional.belief import Belief, clamp_belief, finite_gradient
 from cru.functional.eigen import phi1
 from cru.functional.sequence import stacked
 from cru.functional.update import update
@@ -81,7 +81,7 @@ def predict_paired(belief: Belief, step: Hop) -> Belief:
     u, low = belief.mean.chunk(2, -1)
     c, s = step.cos, step.sin
     cc, ss, cs = c * c, s * s, c * s
-    return hold(
+    return clamp_belief(
         Belief(
             torch.cat([c * u + s * low, c * low - s * u], -1),
             (cc * belief.upper + 2 * cs * belief.side + ss * belief.lower).clamp_min(0.0) + step.upper,

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, finite_gradient, hold
+from cru.functional.belief import Belief, clamp_belief, finite_gradient
 from cru.functional.paired import Hop, predict_paired
 from cru.functional.scan import Matrix2, associative_scan
 from cru.functional.update import MIN_VARIANCE, update
@@ -97,7 +97,7 @@ def filter_paired_scan(
     head = (none, none, none, none, u, low, first.upper, first.side, first.lower, none, none, none, none, none)
     elements = _Filtering(*(torch.cat([h[:, None], e[:, 1:]], 1) for h, e in zip(head, elements, strict=True)))
     e = associative_scan(_combine, elements, _extend)
-    posterior = hold(Belief(torch.cat([e.b1, e.b2], -1), e.c11, e.c22, e.c12))
+    posterior = clamp_belief(Belief(torch.cat([e.b1, e.b2], -1), e.c11, e.c22, e.c12))
     before = Belief(*(torch.cat([f[:, None], p[:, :-1]], 1) for f, p in zip(start[:4], posterior[:4], strict=True)))
     prior = predict_paired(before, hops)
     posterior = update(prior, y, y_var, mask)
@@ -111,7 +111,7 @@ def _double(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 def _rounded(belief: Belief, dtype: torch.dtype) -> Belief:
     """A belief in another type, within the bounds of that type."""
-    return belief if belief.mean.dtype == dtype else hold(Belief(*(field.to(dtype) for field in belief[:4])))
+    return belief if belief.mean.dtype == dtype else clamp_belief(Belief(*(field.to(dtype) for field in belief[:4])))
 
 
 class _Smoothing(NamedTuple):
@@ -167,4 +167,4 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     body = (*G, u[:, :-1] - m1, low[:, :-1] - m2, C.a, (C.b + C.c) / 2, C.d)
     elements = _Smoothing(*(torch.cat([b, e], 1).flip(1) for b, e in zip(body, last, strict=True)))
     e = _Smoothing(*(field.flip(1).to(dtype) for field in associative_scan(_compose, elements)))
-    return hold(Belief(torch.cat([e.m1, e.m2], -1), e.p11, e.p22, e.p12, posterior.time))
+    return clamp_belief(Belief(torch.cat([e.m1, e.m2], -1), e.p11, e.p22, e.p12, posterior.time))

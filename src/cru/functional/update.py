@@ -1,10 +1,12 @@
 """The update step: weigh an observation against the prior (appendix B)."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cru.functional.belief import Belief, Gain, hold
+from cru.functional.belief import Belief, Gain, clamp_belief
 
 MIN_VARIANCE, MAX_VARIANCE = 1e-12, 1e30
 """Observation variances outside count as these: no reading is believed, or doubted, without limit."""
@@ -14,6 +16,22 @@ def gain(prior: Belief, y_var: Float[Tensor, "*batch obs"]) -> Gain:
     """The Kalman gain, eq. (14) factorised: k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs)."""
     total = prior.upper + y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     return Gain(prior.upper / total, prior.side / total)
+
+
+class FilterResult(NamedTuple):
+    """What the bare filter returns: beliefs before and after each update, over (batch, time).
+
+    ``y_var`` holds the variances of the latent observations.
+    """
+
+    prior: Belief
+    posterior: Belief
+    y_var: Float[Tensor, "batch time obs"]
+
+    @property
+    def gain(self) -> Gain:
+        """The Kalman gain at every time, observed or not. Each access computes it."""
+        return gain(self.prior, self.y_var)
 
 
 def update(
@@ -43,7 +61,7 @@ def update(
         torch.where(mask, kept * prior.side, prior.side),
         prior.time,
     )
-    return hold(posterior)
+    return clamp_belief(posterior)
 
 
 def update_reference(

@@ -1,13 +1,10 @@
-"""Layers: the CRU family, each a drop-in for `torch.nn.GRU` that also takes times."""
+"""Layers: the CRU family. Each has the interface of `torch.nn.GRU`, with times."""
 
-from cru.layers.banded import BandedBasis
-from cru.layers.cru import CRU
+from cru.layers.cru import CRU, RKN, BandedBasis, FastCRU
 from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder
 from cru.layers.encoders import ConvEncoder, MLPEncoder
-from cru.layers.fast_cru import FastCRU
 from cru.layers.filter import KalmanLayer
 from cru.layers.paired import PairedCRU
-from cru.layers.rkn import RKN
 from cru.layers.structural import StructuralLayer
 
 __all__ = [

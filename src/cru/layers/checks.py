@@ -83,10 +83,10 @@ def as_times(times: Tensor, observed: Bool[Tensor, "batch time obs"], start: Ten
     )
     if not times.is_floating_point():
         times = times.to(torch.int64)  # unsigned differences would wrap
-    return _alike(times, start).expand(batch, steps)
+    return _to_common_dtype(times, start).expand(batch, steps)
 
 
-def _alike(times: Tensor, others: Tensor | None) -> Tensor:
+def _to_common_dtype(times: Tensor, others: Tensor | None) -> Tensor:
     """``times`` in a type for both; of two float types the coarser, in which 0.7 is 0.7 wherever it comes from."""
     if others is None or others.dtype == times.dtype:
         return times
@@ -103,8 +103,8 @@ def as_queries(at: Tensor, times: Tensor) -> Tensor:
         len(shape) == 1 or (len(shape) == 2 and shape[0] == batch),
         f"`at` must have the shape (query,) or (batch, query) = ({batch}, query), got {shape}.",
     )
-    at = _alike(at, times).expand(batch, -1)
-    times = _alike(times, at)
+    at = _to_common_dtype(at, times).expand(batch, -1)
+    times = _to_common_dtype(times, at)
     wrong = ~torch.isfinite(at) | (at < times[:, :1])
     if not torch.compiler.is_compiling() and bool(wrong.any()):
         found = at[wrong][0].item()

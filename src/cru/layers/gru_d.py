@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from cru.functional.fill import last_seen, since_last
+from cru.functional.carry_forward import last_seen, since_last
 
 
 class GRUD(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from cru.layers.checks import check_count, require
 from cru.layers.observation import ObservationModel
 from cru.layers.ode import ODE
-from cru.layers.ragged import Parts, Ragged
+from cru.layers.ragged import Ragged, SplitGaps
 
 
 class GRUODEField(nn.Module):
@@ -119,7 +119,7 @@ class GRUODEBayes(nn.Module):
         start: Float[Tensor, "batch state"] | None = None,
     ) -> BayesStates:
         """States and predictions of ``x`` at each time, from ``start`` if given; ``delta`` is the gap before it."""
-        parts = Parts.of(delta, self.longest, self.most_parts)
+        parts = SplitGaps.of(delta, self.longest, self.most_parts)
         x, mask, delta = parts.spread(x), parts.spread(mask), parts.delta
         observed = mask.any(-1)
         active = (delta > 0) | observed

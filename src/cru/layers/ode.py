@@ -16,15 +16,15 @@ ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
 OPEN_SOLVERS = ("euler", "midpoint")  # never look at the very end of a step
 LARGEST_GRADIENT = 1e8  # with respect to a state
 
-Clock = Callable[[Tensor], Callable[[float | Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
+TimeMap = Callable[[Tensor], Callable[[float | Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
 
 
-def steady(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
+def uniform_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
     """dt/ds of t = gap · s: time passes evenly."""
     return lambda s: gap
 
 
-def settling(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
+def exponential_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
     """dt/ds of t = -log(1 - s (1 - e^-gap)): short steps first, then ever longer ones, up to an endless gap.
 
     For a field that relaxes at a rate of at most 1, dh/dt = (1 - z)(g - h). With z and g constant and z = 0 the
@@ -57,7 +57,7 @@ class ODE(nn.Module):
         solver: one of `FIXED_SOLVERS`, or one of the `ADAPTIVE_SOLVERS`, which are torchdiffeq's.
         steps: steps of a fixed-step solver per gap.
         rtol, atol: tolerances of an adaptive solver.
-        clock: how s maps to time: `steady` or `settling`.
+        time_map: how s maps to time: `uniform_time_map` or `exponential_time_map`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ODE(nn.Module):
         steps: int = 1,
         rtol: float = 1e-3,
         atol: float = 1e-4,
-        clock: Clock = steady,
+        time_map: TimeMap = uniform_time_map,
     ) -> None:
         super().__init__()
         known = FIXED_SOLVERS + ADAPTIVE_SOLVERS
@@ -76,11 +76,11 @@ class ODE(nn.Module):
         require(steps >= 1, f"`steps` must be at least 1, got {steps}.")
         require(rtol > 0 and atol > 0, f"`rtol` and `atol` must be positive, got {rtol} and {atol}.")
         require(
-            clock is not settling or solver in OPEN_SOLVERS,
-            f"`solver` must be one of {', '.join(OPEN_SOLVERS)} with the settling clock, got {solver!r}.",
+            time_map is not exponential_time_map or solver in OPEN_SOLVERS,
+            f"`solver` must be one of {', '.join(OPEN_SOLVERS)} with the exponential time map, got {solver!r}.",
         )
         self.field, self.solver, self.steps = field, solver, steps
-        self.rtol, self.atol, self.clock = rtol, atol, clock
+        self.rtol, self.atol, self.time_map = rtol, atol, time_map
         self.evaluations = 0  # of the field for a whole batch, since the start; set it to 0 to count anew
 
     def forward(
@@ -88,7 +88,7 @@ class ODE(nn.Module):
     ) -> Float[Tensor, "batch state"]:
         """The state after ``gap``, a length of time for each series, not negative."""
         gap = gap[:, None]
-        speed = self.clock(gap)
+        speed = self.time_map(gap)
 
         def derivative(s: float | Tensor, h: Tensor) -> Tensor:
             self.evaluations += 1

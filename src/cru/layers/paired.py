@@ -1,6 +1,8 @@
 """The paired CRU: damped rotations, for which nothing of the covariance is dropped."""
 
 import math
+from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from jaxtyping import Bool, Float, Real
@@ -11,10 +13,19 @@ from cru.functional import Belief, positive
 from cru.functional.paired import Hop, filter_paired, hop, predict_paired
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.layers.checks import as_queries, as_times, require
-from cru.layers.filter import KalmanLayer
+from cru.layers.filter import KalmanLayer, LayerOptions
 
-SLOWEST, FASTEST = 0.1, 50.0  # decay rates at the start, per span: from nearly undamped to one of a hundred readings
-HARMONICS = 50  # and the fastest rotation, in turns per span: two of a hundred readings for each
+
+@dataclass(frozen=True)
+class InitialRates:
+    """Range of the initial rates of a new layer, per span of the training times."""
+
+    min_decay: float = 0.1  # nearly undamped
+    max_decay: float = 50.0  # forgets within two of a hundred observations
+    max_turns: int = 50  # one rotation for two of a hundred observations
+
+
+INITIAL = InitialRates()
 
 
 class PairedCRU(KalmanLayer):
@@ -41,41 +52,38 @@ class PairedCRU(KalmanLayer):
         hidden_size: int,
         *,
         span: float = 100.0,
-        time_scale: float = 1.0,
-        noise_map: str = "softplus",
-        variance_map: str = "elu+1",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[LayerOptions],
     ) -> None:
-        maps = {"noise_map": noise_map, "variance_map": variance_map}
-        super().__init__(input_size, hidden_size, time_scale=time_scale, **maps, device=device, dtype=dtype)
+        super().__init__(input_size, hidden_size, **options)
         require(0 < span < math.inf, f"`span` must be positive, got {span}.")
         self.span = span
         self.decay_map = positive("softplus")
         each = self.raw_noise[: self.obs_size]
         self.raw_decay, self.frequency = (nn.Parameter(torch.empty_like(each)) for _ in range(2))
         self.initial_mean = nn.Parameter(torch.zeros_like(self.raw_noise))
-        self._begin_as_series()
+        self._initialise_as_fourier_series()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Begin anew, with the numbers that a new layer would have."""
         super().reset_parameters()
         self.initial_mean.zero_()
-        self._begin_as_series()
+        self._initialise_as_fourier_series()
 
-    def _begin_as_series(self) -> None:
+    def _initialise_as_fourier_series(self) -> None:
         """A Fourier series, with rates from slow to fast."""
         pairs = self.obs_size
         with torch.device("cpu"):
-            rates = torch.logspace(math.log10(SLOWEST), math.log10(FASTEST), pairs, dtype=torch.float64) / self.span
-            turns = torch.cat([torch.zeros(1), torch.logspace(0, math.log10(HARMONICS), max(pairs - 1, 0)).round()])
+            low, high = math.log10(INITIAL.min_decay), math.log10(INITIAL.max_decay)
+            rates = torch.logspace(low, high, pairs, dtype=torch.float64) / self.span
+            harmonics = torch.logspace(0, math.log10(INITIAL.max_turns), max(pairs - 1, 0)).round()
+            turns = torch.cat([torch.zeros(1), harmonics])
             # frequencies in another order than the rates, so that each rate meets slow and fast rotations
             order = torch.arange(pairs) * _coprime(pairs) % pairs
-        self.begin(rates, 2 * math.pi / self.span * turns[:pairs][order])
+        self.set_dynamics(rates, 2 * math.pi / self.span * turns[:pairs][order])
 
     @torch.no_grad()
-    def begin(self, decay: Float[Tensor, " obs"], frequency: Float[Tensor, " obs"]) -> None:
+    def set_dynamics(self, decay: Float[Tensor, " obs"], frequency: Float[Tensor, " obs"]) -> None:
         """Set γ and ω, and the noise with which each pair, left alone, has a variance of 1: q = 2γ."""
         self.raw_decay.copy_(self.decay_map.inverse(decay))
         self.frequency.copy_(frequency)
@@ -90,7 +98,7 @@ class PairedCRU(KalmanLayer):
         """As for `CRU`, but the mean is trained too: pairs that hardly decay then know a season from the start."""
         return super().initial(batch)._replace(mean=self.initial_mean.expand(batch, -1))
 
-    def believe(
+    def filter_or_smooth(
         self,
         y: Float[Tensor, "batch time obs"],
         y_var: Float[Tensor, "batch time obs"],
@@ -106,7 +114,7 @@ class PairedCRU(KalmanLayer):
         ``shift`` moves γ (before its positive map) and ω (in turns per span) of the hop that leads to each time. It may
         depend on earlier inputs, never on a posterior of this layer: so the recursion stays linear.
         """
-        start, y, y_var, delta = self._bounded(y, y_var, times, state)
+        start, y, y_var, observed, delta = self._prepare_inputs(y, y_var, times, observed, state)
         hops = self._hops(delta, shift)
         prior, posterior = self._through(start, y, y_var, observed, hops)
         if smooth:
@@ -122,10 +130,10 @@ class PairedCRU(KalmanLayer):
         ``y``, ``y_var``, ``times`` and ``mask`` are those of `filter`; ``at`` is (query,) or (batch, query), in any
         order, not before the first time of its series.
         """
-        y, y_var, observed = self._latent(y, y_var, mask)
+        y, y_var, observed = self._validate_observations(y, y_var, mask)
         times = as_times(times, observed, None)
         if at is None:
-            return self.believe(y, y_var, times, observed, smooth=True)
+            return self.filter_or_smooth(y, y_var, times, observed, smooth=True)
         at = as_queries(at, times)
         times = times.to(at.dtype)
         every = torch.cat([times, at], 1)
@@ -136,7 +144,9 @@ class PairedCRU(KalmanLayer):
             return torch.cat([seen, asked], 1).gather(1, order[..., None].expand(-1, -1, self.obs_size))
 
         known = placed(observed, torch.zeros_like(blank, dtype=torch.bool))
-        belief = self.believe(placed(y, blank), placed(y_var, blank + 1), every.gather(1, order), known, smooth=True)
+        belief = self.filter_or_smooth(
+            placed(y, blank), placed(y_var, blank + 1), every.gather(1, order), known, smooth=True
+        )
         where = order.argsort(dim=1)[:, times.shape[1] :]
         rows = torch.arange(len(y), device=y.device)[:, None]
         return Belief(*(field[rows, where] for field in belief[:4]))._replace(time=at)
@@ -161,7 +171,7 @@ class PairedCRU(KalmanLayer):
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         return predict_paired(state, Hop(*(field[:, 0] for field in self._hops(delta[:, None]))))
 
-    def _run(
+    def _filter_sequence(
         self,
         start: Belief,
         y: Float[Tensor, "batch time obs"],

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.functional import Belief
-from cru.functional.fill import last_seen
+from cru.functional.carry_forward import last_seen
 from cru.layers.paired import PairedCRU
 
 SMALL_VARIANCE = 1e-6
-STARTS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: a level, a drift, the last value
-FARTHEST = 5.0  # standard deviations that networks see of an outlier; the pairs of its own feature see all of it
+INITIAL_PAIRS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: a level, a drift, the last value
+MAX_DEVIATION = 5.0  # standard deviations at which networks see an outlier; the pairs of its feature see all of it
 LOG_SCALE = 0.3  # log variances are then about as large as the means
 
 
@@ -94,7 +94,7 @@ class PairedBlock(nn.Module):
             moves = torch.cat([before, torch.where(moved.known, moved.value, before)], 1)
             shift, last = moves[:, :-1], moves[:, -1]
         seen = observed[..., None].expand_as(y)
-        belief = self.layer.believe(y, y_var, times, seen, shift=shift, state=start, smooth=self.smooth)
+        belief = self.layer.filter_or_smooth(y, y_var, times, seen, shift=shift, state=start, smooth=self.smooth)
         return x + self.mix(belief), BlockState(belief.at(-1), last)
 
 
@@ -117,8 +117,9 @@ class FeatureBank(nn.Module):
         self.layer = PairedCRU(2 * features, 2 * copies * features, span=span, variance_map="softplus", **options)
         nn.init.zeros_(self.layer.observation.weight)
         nn.init.zeros_(self.layer.observation.bias)
-        decay, turns = torch.tensor(STARTS[:copies] + [(0.01, 2.0**n) for n in range(copies - len(STARTS))]).T
-        self.layer.begin(
+        further = [(0.01, 2.0**n) for n in range(copies - len(INITIAL_PAIRS))]
+        decay, turns = torch.tensor(INITIAL_PAIRS[:copies] + further).T
+        self.layer.set_dynamics(
             decay.repeat_interleave(features) / span, turns.repeat_interleave(features) * 2 * math.pi / span
         )
         self.copies, self.smooth = copies, smooth
@@ -131,6 +132,6 @@ class FeatureBank(nn.Module):
         state: Belief | None = None,
     ) -> Belief:
         """Pair i of copy c stands at c · features + i."""
-        moved, y_var = self.layer.observe(torch.cat([values.clamp(-FARTHEST, FARTHEST), mask.to(values)], -1))
+        moved, y_var = self.layer.observe(torch.cat([values.clamp(-MAX_DEVIATION, MAX_DEVIATION), mask.to(values)], -1))
         y, seen = values.repeat(1, 1, self.copies) + moved, mask.repeat(1, 1, self.copies)
-        return self.layer.believe(y, y_var, times, seen, state=state, smooth=self.smooth)
+        return self.layer.filter_or_smooth(y, y_var, times, seen, state=state, smooth=self.smooth)

@@ -49,13 +49,13 @@ class Ragged(NamedTuple):
         return flat.index_select(0, self.place.flatten()).view(*self.place.shape, flat.shape[1])
 
 
-class Parts(NamedTuple):
+class SplitGaps(NamedTuple):
     """Series in which a long gap has become a few short ones, with steps between them at which nothing is observed.
 
     Each series is split on its own, so that a batch takes as many steps as its series with the most, and not at every
     step as many as the longest gap needs.
 
-    >>> parts = Parts.of(torch.tensor([[0.0, 2.5, 1.0], [0.0, 0.5, 0.5]]), longest=1.0)
+    >>> parts = SplitGaps.of(torch.tensor([[0.0, 2.5, 1.0], [0.0, 0.5, 0.5]]), longest=1.0)
     >>> parts.delta
     tensor([[0.0000, 0.8333, 0.8333, 0.8333, 1.0000],
             [0.0000, 0.5000, 0.5000, 0.0000, 0.0000]])
@@ -68,7 +68,7 @@ class Parts(NamedTuple):
     end: Int64[Tensor, "batch time"]
 
     @classmethod
-    def of(cls, delta: Float[Tensor, "batch time"], longest: float, most: int = 16) -> "Parts":
+    def of(cls, delta: Float[Tensor, "batch time"], longest: float, most: int = 16) -> "SplitGaps":
         """Equal parts of each gap, none above ``longest`` unless there would be more than ``most``."""
         count = (delta / longest - ROUNDING).ceil().clamp(1, most)
         end = count.long().cumsum(1) - 1

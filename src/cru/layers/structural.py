@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +26,20 @@ from cru.layers.checks import (
 )
 
 MIN_NOISE = 1e-4  # of the variance of standardised values
-LEVEL_VAR, OU_VAR, OSCILLATOR_VAR, NOISE = 0.3, 0.5, 0.05, 0.1  # start values; the OU processes share theirs
-PERIODS_TO_FORGET = 20.0  # start value of the time constant of an oscillator
+
+
+@dataclass(frozen=True)
+class InitialComponents:
+    """Initial variances of a new layer, of standardised values, and the initial damping of its oscillators."""
+
+    level_var: float = 0.3
+    ou_var: float = 0.5  # of all Ornstein-Uhlenbeck processes together
+    oscillator_var: float = 0.05
+    noise_var: float = 0.1
+    oscillator_time_constant: float = 20.0  # in periods
+
+
+INITIAL = InitialComponents()
 
 
 class ComponentEstimates(NamedTuple):
@@ -108,11 +121,11 @@ class StructuralLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Begin anew, with the numbers that a new layer would have."""
         count, waves = len(self.time_constants), len(self.periods)
-        constants = [*self.time_constants, *(PERIODS_TO_FORGET * period for period in self.periods)]
-        variances = [LEVEL_VAR] + [OU_VAR / max(count, 1)] * count + [OSCILLATOR_VAR] * waves
+        constants = [*self.time_constants, *(INITIAL.oscillator_time_constant * period for period in self.periods)]
+        variances = [INITIAL.level_var] + [INITIAL.ou_var / max(count, 1)] * count + [INITIAL.oscillator_var] * waves
         self.log_rate.copy_(-torch.tensor(constants, dtype=torch.float64).log())
         self.log_var.copy_(torch.tensor(variances, dtype=torch.float64).log())
-        self.log_noise.fill_(math.log(NOISE))
+        self.log_noise.fill_(math.log(INITIAL.noise_var))
         self.season.zero_()
 
     @property

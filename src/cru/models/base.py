@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from cru.functional.gaps import shortened
+from cru.functional.gaps import clip_gaps
 from cru.functional.likelihood import bernoulli_nll, gaussian_nll, mean_over_times
-from cru.models.options import Config
+from cru.models.config import ModelConfig
 
 
 @runtime_checkable
-class Batch(Protocol):
+class BatchLike(Protocol):
     """What a model reads of a `cru.data.Batch`, where the fields are explained."""
 
     @property
@@ -143,7 +143,7 @@ class Model(nn.Module):
     Each model has a frozen config beside it, the type of its second argument, named here as ``Config``.
     """
 
-    Config: ClassVar[type] = Config  # no options
+    Config: ClassVar[type] = ModelConfig  # no options
     causal: ClassVar[bool] = True  # a prediction depends on no later input
     pointwise: ClassVar[bool] = False  # a prediction depends on the inputs of its own time point alone
     starts_at_zero: ClassVar[bool] = False  # a new model predicts mean 0 and variance 1
@@ -152,22 +152,22 @@ class Model(nn.Module):
         super().__init__()
         self.spec, self.config = spec, config
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Take from the training set what is not trained by gradients, into buffers. Most models need nothing."""
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """Predict the targets of ``batch`` at its times."""
         raise TypeError(f"{type(self).__name__} is a base class: use cru.models.create")
 
     @property
     def streams(self) -> bool:
-        """Whether series can be given bit by bit, through `advance`."""
+        """Whether the model supports streaming, through `advance`."""
         return type(self)._advance is not Model._advance
 
     def freeze(self) -> None:
         """Compute what follows from the parameters alone once and for all: for a copy that is never trained again."""
 
-    def advance(self, batch: Batch, state: State | None = None) -> State:
+    def advance(self, batch: BatchLike, state: State | None = None) -> State:
         """What is known after the last time of ``batch``, to go on from.
 
         ``model(later, state=state)`` predicts at later times, ``model.advance(later, state)`` takes in more readings.
@@ -178,23 +178,23 @@ class Model(nn.Module):
             raise ValueError(f"series {empty} of the batch has no time point to start at: leave it out.")
         return self._advance(batch, state)
 
-    def _advance(self, batch: Batch, state: Any) -> State:
+    def _advance(self, batch: BatchLike, state: Any) -> State:
         """`advance`, of a model that can."""
         reason = "it looks at the whole series" if not self.causal else "it keeps no state between calls"
-        raise ValueError(f"{type(self).__name__} cannot take a series bit by bit: {reason}. Take 'cru', for example.")
+        raise ValueError(f"{type(self).__name__} does not support streaming: {reason}. Use 'cru', for example.")
 
-    def elapsed(self, batch: Batch, state: Any = None) -> Float[Tensor, "batch time"]:
+    def elapsed(self, batch: BatchLike, state: Any = None) -> Float[Tensor, "batch time"]:
         """The times of the batch, after that of ``state``, with no stretch without readings beyond ``longest_gap``."""
-        return shortened(batch.times, batch.observed, self.spec.longest_gap, None if state is None else state.time)
+        return clip_gaps(batch.times, batch.observed, self.spec.longest_gap, None if state is None else state.time)
 
-    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+    def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The training loss: by default the negative log-likelihood of the targets, mean over times and series.
 
         ``progress`` is the share of the training that is done, 0 to 1, for losses that anneal a term.
         """
         return self.nll(self(batch), batch)
 
-    def nll(self, prediction: Prediction, batch: Batch) -> Float[Tensor, ""]:
+    def nll(self, prediction: Prediction, batch: BatchLike) -> Float[Tensor, ""]:
         """Gaussian or Bernoulli, summed over target entries, masked, mean over time points and series."""
         targets, mask = self.targets(batch).to(prediction.mean.dtype), batch.target_mask
         if prediction.var is None:
@@ -207,14 +207,14 @@ class Model(nn.Module):
         tensors = chain(self.parameters(), self.buffers())  # lazily: a stream asks at every reading
         return next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
 
-    def inputs(self, batch: Batch) -> Float[Tensor, "batch time *feature"]:
+    def inputs(self, batch: BatchLike) -> Float[Tensor, "batch time *feature"]:
         """The values in the model's type, 0 wherever nothing is observed."""
         _check_shape("values", batch.values, self.spec.input_shape)
         if batch.values.shape[1] == 0:
             raise ValueError("`batch` must have at least one time point, got none.")
         return torch.where(batch.mask, batch.values, 0.0).to(self.dtype)
 
-    def targets(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def targets(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """The targets in the model's type."""
         _check_shape("targets", batch.targets, self.spec.target_shape)
         return batch.targets.to(self.dtype)

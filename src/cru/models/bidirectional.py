@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional import Belief, FilterResult, shortened
+from cru.functional import Belief, FilterResult, clip_gaps
 from cru.functional.combine import combine
 from cru.layers.ragged import last_step, reversed_series
-from cru.models.base import Batch, Model, Spec
+from cru.models.base import BatchLike, Model, Spec
 from cru.models.kalman import CRUModel, FastCRUModel, KalmanConfig, KalmanModel
 
 
@@ -28,7 +28,7 @@ class Bidirectional(KalmanModel):
         self.right = self.new_layer(self.layer.hidden_size)
 
     def filter(
-        self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None
+        self, features: Float[Tensor, "batch time features"], batch: BatchLike, state: Belief | None = None
     ) -> FilterResult:
         """As from the left alone, but with posteriors given the whole series."""
         if state is not None:
@@ -39,7 +39,7 @@ class Bidirectional(KalmanModel):
         before = steps < last[:, None]
         seen = reversed_series(observed, last) & (steps <= last[:, None])
         back = batch.times.gather(1, last[:, None]) - reversed_series(batch.times, last)
-        times = shortened(back, seen, self.spec.longest_gap)
+        times = clip_gaps(back, seen, self.spec.longest_gap)
         prior = self.right.filter(*self.right.observe(reversed_series(features, last)), times, seen).prior
         right = Belief(*(reversed_series(field, last) for field in prior[:4]))
         both = combine(left.posterior, right)

@@ -8,14 +8,23 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from cru.functional.fill import last_seen, running_mean
-from cru.models.base import Batch, Spec
+from cru.functional.carry_forward import last_seen, running_mean
+from cru.models.base import BatchLike, Spec
 from cru.models.naive import Echo, NaiveConfig
 
-PERIODS_BACK, TOLERANCE = 7, 1 / 48  # of the seasonal naive rule; the second in periods
-_FINEST = 4096  # cells of the histogram over the training times in which a period is looked for
-_PER_CYCLE = 4  # frequencies tried between n and n + 1 cycles in the span of the times
-_FINER = 201  # and around the best of them
+
+@dataclass(frozen=True)
+class SeasonConstants:
+    """Fixed numbers of the seasonal rules."""
+
+    max_periods_back: int = 7  # of the seasonal naive rule
+    tolerance: float = 1 / 48  # of the seasonal naive rule, in periods
+    histogram_cells: int = 4096  # over the training times, for the search of a period
+    frequencies_per_cycle: int = 4  # tried between n and n + 1 cycles in the span of the times
+    refined_frequencies: int = 201  # tried around the best of them
+
+
+CONSTANTS = SeasonConstants()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +67,17 @@ class Climatology(Echo):
         share = torch.remainder(times, period) / period
         return (share * self.config.bins).long().clamp(0, self.config.bins - 1)
 
-    def find(self, batches: Sequence[Batch]) -> None:
+    def find(self, batches: Sequence[BatchLike]) -> None:
         """The period, then the mean of every phase; a phase never seen has the mean of all."""
         if self.config.period is None and self.spec.time_end > self.spec.time_start:
             span = self.spec.time_end - self.spec.time_start
-            total, count = self._histogram(batches, self._cell, _FINEST)
+            total, count = self._histogram(batches, self._cell, CONSTANTS.histogram_cells)
             self.period.copy_(_strongest_period(total, count, span))
         total, count = self._histogram(batches, self.phase, self.config.bins)
         known = torch.where(count > 0, total / count.clamp(min=1), self.mean.double())
         self.season.copy_(known)
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """The season, and what the series has so far lain above it."""
         season = self.season[self.phase(batch.times)]
         if not self.config.offset:
@@ -77,11 +86,11 @@ class Climatology(Echo):
         return season + offset
 
     def _cell(self, times: Tensor) -> Tensor:
-        start, end = self.spec.time_start, self.spec.time_end
-        return ((times - start) / (end - start) * _FINEST).long().clamp(0, _FINEST - 1)
+        start, end, cells = self.spec.time_start, self.spec.time_end, CONSTANTS.histogram_cells
+        return ((times - start) / (end - start) * cells).long().clamp(0, cells - 1)
 
     def _histogram(
-        self, batches: Sequence[Batch], place: Callable[[Tensor], Tensor], size: int
+        self, batches: Sequence[BatchLike], place: Callable[[Tensor], Tensor], size: int
     ) -> tuple[Tensor, Tensor]:
         """Sum and count of the targets in each of ``size`` places that ``place`` puts their times into."""
         total = torch.zeros(size, *self.spec.target_shape, dtype=torch.float64, device=self.season.device)
@@ -97,23 +106,23 @@ class Climatology(Echo):
 class SeasonalNaive(Climatology):
     """The value one period ago, of the latest of the last seven periods that has one, else the last value seen.
 
-    A value counts if it lies within `TOLERANCE` of a period of the right time.
+    A value counts if it lies within a tolerance of the right time.
     """
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Look back period by period."""
         values, mask = self.inputs(batch), batch.mask.expand_as(batch.values)
         last = last_seen(values, mask)
         found = torch.where(last.known, last.value, self.mean)
         period = self.period.to(batch.times.dtype)
         times = batch.times.contiguous()
-        for cycles in range(PERIODS_BACK, 0, -1):
+        for cycles in range(CONSTANTS.max_periods_back, 0, -1):
             wanted = times - cycles * period
             after = torch.searchsorted(times, wanted.contiguous()).clamp(max=times.shape[1] - 1)
             before = (after - 1).clamp(min=0)
             distance = [(times.gather(1, step) - wanted).abs() for step in (before, after)]
             step = torch.where(distance[0] <= distance[1], before, after)
-            near = torch.minimum(*distance) <= TOLERANCE * period
+            near = torch.minimum(*distance) <= CONSTANTS.tolerance * period
             index = step.reshape(*step.shape, *(1,) * (values.ndim - 2)).expand(values.shape)
             use = near.reshape(*near.shape, *(1,) * (values.ndim - 2)) & mask.gather(1, index)
             found = torch.where(use, values.gather(1, index), found)
@@ -125,11 +134,12 @@ def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:
     total, count = total.flatten(1), count.flatten(1)
     deviation = total - count * (total.sum(0) / count.sum(0).clamp(min=1))
     deviation = deviation / deviation.norm(dim=0).clamp(min=torch.finfo(total.dtype).tiny)
-    cells, filled = total.shape[0], int((count > 0).any(1).sum())
-    fewest, most = 2 * _PER_CYCLE, max(2, filled // 2) * _PER_CYCLE  # faster ones look like slower ones
-    coarse = torch.fft.rfft(deviation, n=cells * _PER_CYCLE, dim=0)[fewest : most + 1].abs().square().sum(1)
-    best = (fewest + coarse.argmax()) / _PER_CYCLE
-    cycles = best + torch.linspace(-1, 1, _FINER, dtype=total.dtype, device=total.device) / _PER_CYCLE
+    cells, filled, fine = total.shape[0], int((count > 0).any(1).sum()), CONSTANTS.frequencies_per_cycle
+    fewest, most = 2 * fine, max(2, filled // 2) * fine  # higher frequencies are aliases of lower ones
+    coarse = torch.fft.rfft(deviation, n=cells * fine, dim=0)[fewest : most + 1].abs().square().sum(1)
+    best = (fewest + coarse.argmax()) / fine
+    refined = torch.linspace(-1, 1, CONSTANTS.refined_frequencies, dtype=total.dtype, device=total.device)
+    cycles = best + refined / fine
     cycles = cycles.clamp(min=2)
     period: Tensor = span / cycles[_explained(deviation, count, cycles).argmax()]
     return period

@@ -15,7 +15,7 @@ from cru.errors import did_you_mean
 from cru.functional.structural import StructuralState
 from cru.layers.checks import require
 from cru.layers.structural import cos_sin
-from cru.models.base import Batch, Model, Prediction, Spec, State
+from cru.models.base import BatchLike, Model, Prediction, Spec, State
 from cru.models.mlp import MLPModel
 from cru.models.registry import MODELS, create, entry
 from cru.models.structural import (
@@ -29,14 +29,24 @@ from cru.models.structural import (
     update_signal,
 )
 
-MAX_CORRECTION = 4.0  # in standard deviations of the structural model
-MAX_LOG_SCALE = 1.5  # a standard deviation changes by a factor of at most exp(1.5)
-DEGREES_OF_FREEDOM = 5.0  # of the Student t likelihood, which bears outliers
-DROPPED = 0.2  # mean share of the observed entries that a training step withholds from the network
-LARGEST_ERROR, LARGEST_MEAN, LARGEST_AGE = 8.0, 5.0, 1e4  # of the features; ages in typical gaps
-TIME_WEIGHT = 0.3  # of the features that are logarithms of times
-FLOOR = 1e-8  # of a variance
-LEAD_RANGES = (1e-9, 4.0, 32.0)  # in typical gaps: where the ranges of lead times end, over each of which trust is one
+
+@dataclass(frozen=True)
+class CorrectionConstants:
+    """Fixed numbers of the corrected model. Errors are in standard deviations of the structural model."""
+
+    max_correction: float = 4.0  # of a mean
+    max_log_scale: float = 1.5  # a standard deviation changes by a factor of at most exp(1.5)
+    degrees_of_freedom: float = 5.0  # of the Student t likelihood, which is robust to outliers
+    withheld_share: float = 0.2  # mean share of the observed entries that a training step withholds from the network
+    max_error: float = 8.0  # of the input features
+    max_mean: float = 5.0  # of the input features
+    max_age: float = 1e4  # of the input features, in typical gaps
+    time_weight: float = 0.3  # of the input features that are logarithms of times
+    variance_floor: float = 1e-8
+    lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # in typical gaps; the trust is constant between two
+
+
+CONSTANTS = CorrectionConstants()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +126,8 @@ class CorrectedModel(Model):
         self.register_buffer("center", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
-        self.register_buffer("trust", torch.ones(len(LEAD_RANGES) + 1, variables))  # share of a correction to apply
+        ranges = len(CONSTANTS.lead_time_bounds) + 1
+        self.register_buffer("trust", torch.ones(ranges, variables))  # share of a correction to apply
 
     @property
     def members(self) -> int:
@@ -125,17 +136,17 @@ class CorrectedModel(Model):
 
     @property
     def streams(self) -> bool:
-        """Whether series can be given bit by bit: where the network runs forward or has no memory."""
+        """Whether the model supports streaming: its network is causal or pointwise."""
         return self.network.pointwise or (self.causal and self.network.streams)
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Fit the structural model, then the scale of every feature and the weight of every variable in the loss."""
         kept = batches if isinstance(batches, Sequence) else list(batches)
         fit_layer(self.layer, kept)
         self.find_scales(kept)
 
     @torch.no_grad()
-    def find_scales(self, batches: Sequence[Batch]) -> None:
+    def find_scales(self, batches: Sequence[BatchLike]) -> None:
         """Standardise the features, and weight rarely observed variables more."""
         x, counts = [], torch.zeros_like(self.weight)
         for number, batch in enumerate(batches):
@@ -154,7 +165,7 @@ class CorrectedModel(Model):
             weight = (counts / counts.mean()) ** -0.5
             self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
 
-    def held_out(self, batch: Batch, fold: Int64[Tensor, "batch time"]) -> Prediction:
+    def held_out(self, batch: BatchLike, fold: Int64[Tensor, "batch time"]) -> Prediction:
         """Predict every row by the one network that was not trained on its ``fold``.
 
         One network errs more than the average of all, by the variance between them. The variance here includes that, so
@@ -169,12 +180,14 @@ class CorrectedModel(Model):
         assert single.var is not None
         return single._replace(var=single.var + torch.where(mask, 0.0, between))
 
-    def uncorrected(self, batch: Batch) -> Prediction:
+    def uncorrected(self, batch: BatchLike) -> Prediction:
         """Predict by the structural model alone."""
         found, mask = self.features(batch)
         return self.combine(found, mask, torch.zeros_like(found.mean), torch.zeros_like(found.mean))
 
-    def forward(self, batch: Batch, *, intermediates: bool = False, state: CorrectedState | None = None) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, intermediates: bool = False, state: CorrectedState | None = None
+    ) -> Prediction:
         """Predict every entry; one that is observed from the structural model, which knows it."""
         found, mask = self.features(batch, state)
         correction, log_scale = self.correct(found.x, batch, state)
@@ -190,10 +203,10 @@ class CorrectedModel(Model):
     def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
         """The range of lead times of each row, from its features: the time to the nearest other observation."""
         nearest = x[..., 8 * self.spec.target_size].double().expm1()
-        return torch.bucketize(nearest, nearest.new_tensor(LEAD_RANGES))
+        return torch.bucketize(nearest, nearest.new_tensor(CONSTANTS.lead_time_bounds))
 
     def features(
-        self, batch: Batch, state: CorrectedState | None = None
+        self, batch: BatchLike, state: CorrectedState | None = None
     ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
         """Run the structural model, and describe every time point to the network."""
         values, mask = flat_inputs(self, batch)
@@ -210,13 +223,13 @@ class CorrectedModel(Model):
             own_mean, own_var = update_signal(mean, var, values, mask, noise)
         else:
             own_mean, own_var, mean, var = self.layer.smooth(values, times, mask, base)
-        std = (var + noise).clamp(min=FLOOR).sqrt()
-        error = torch.where(mask, (values - mean) / std, 0.0).clamp(-LARGEST_ERROR, LARGEST_ERROR)
+        std = (var + noise).clamp(min=CONSTANTS.variance_floor).sqrt()
+        error = torch.where(mask, (values - mean) / std, 0.0).clamp(-CONSTANTS.max_error, CONSTANTS.max_error)
         x = torch.cat(
             [
                 mask.to(mean.dtype),
                 error,
-                mean.clamp(-LARGEST_MEAN, LARGEST_MEAN),
+                mean.clamp(-CONSTANTS.max_mean, CONSTANTS.max_mean),
                 std.log(),
                 self._ages(mask, times, state).to(mean.dtype),
                 cos_sin(times, self.config.calendar).to(mean.dtype),
@@ -238,11 +251,13 @@ class CorrectedModel(Model):
         nearest = torch.minimum(any_since, any_until)
 
         def log(age: Tensor) -> Tensor:
-            return (age.clamp(max=LARGEST_AGE * self.gap) / self.gap).clamp(min=0).log1p()
+            return (age.clamp(max=CONSTANTS.max_age * self.gap) / self.gap).clamp(min=0).log1p()
 
         start = log((times - first)[..., None])
-        own = [TIME_WEIGHT * log(since), TIME_WEIGHT * log(until), since.isinf(), until.isinf()]
-        return torch.cat([*(part.double() for part in own), log(nearest), log(any_since), TIME_WEIGHT * start], -1)
+        own = [CONSTANTS.time_weight * log(since), CONSTANTS.time_weight * log(until), since.isinf(), until.isinf()]
+        return torch.cat(
+            [*(part.double() for part in own), log(nearest), log(any_since), CONSTANTS.time_weight * start], -1
+        )
 
     def correct(
         self, x: Float[Tensor, "batch time feature"], batch: Any, state: CorrectedState | None = None
@@ -254,7 +269,7 @@ class CorrectedModel(Model):
         inputs = FeatureBatch.around(x, batch)
         said = self.network(inputs) if state is None else self.network(inputs, state=state.network)
         assert self.gain is not None and said.var is not None
-        log_scale = 0.5 * said.var.clamp(min=FLOOR).log()
+        log_scale = 0.5 * said.var.clamp(min=CONSTANTS.variance_floor).log()
         return _bounded((self.gain[0] * said.mean)[None], (self.gain[1] * log_scale)[None])
 
     def correct_rows(
@@ -269,13 +284,12 @@ class CorrectedModel(Model):
             )
         return _bounded(correction, log_scale)
 
-    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+    def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """Student t likelihood of the withheld targets, and of observed entries that this step withholds, too."""
         values, mask = flat_inputs(self, batch)
         targets = self.targets(batch)
-        dropped = mask & (
-            torch.rand(mask.shape, device=mask.device) < 2 * DROPPED * torch.rand(mask.shape[:2])[..., None]
-        )
+        draws = torch.rand(mask.shape, device=mask.device)
+        dropped = mask & (draws < 2 * CONSTANTS.withheld_share * torch.rand(mask.shape[:2])[..., None])
         found, _ = self.features(batch)
         wanted = (batch.target_mask & ~mask) | dropped
         error = (torch.where(mask, values, targets) - found.mean) / found.std
@@ -289,7 +303,7 @@ class CorrectedModel(Model):
     @staticmethod
     def draw_dropped(mask: Bool[Tensor, "*row variable"]) -> Bool[Tensor, "*row variable"]:
         """Choose observed entries to withhold from the network: of some rows a few, of others many."""
-        share = 2 * DROPPED * torch.rand(*mask.shape[:-1], 1, device=mask.device)
+        share = 2 * CONSTANTS.withheld_share * torch.rand(*mask.shape[:-1], 1, device=mask.device)
         return mask & (torch.rand(mask.shape, device=mask.device) < share)
 
     @staticmethod
@@ -301,7 +315,7 @@ class CorrectedModel(Model):
         shown = torch.where(dropped.repeat(*(1,) * (dropped.ndim - 1), 2), 0.0, x[..., : 2 * size])
         return torch.cat([shown, x[..., 2 * size :]], -1)
 
-    def _advance(self, batch: Batch, state: CorrectedState | None) -> CorrectedState:
+    def _advance(self, batch: BatchLike, state: CorrectedState | None) -> CorrectedState:
         values, mask = flat_inputs(self, batch)
         with torch.no_grad():
             base = self.layer.filter(values, batch.times, mask, None if state is None else state.base).state
@@ -345,14 +359,14 @@ class FeatureBatch(NamedTuple):
 
 def student_loss(error: Tensor, correction: Tensor, log_scale: Tensor) -> Tensor:
     """Negative log likelihood of a Student t distribution, without its constant."""
-    ratio = ((error - correction) * (-log_scale).exp()).square() / DEGREES_OF_FREEDOM
-    return log_scale + 0.5 * (DEGREES_OF_FREEDOM + 1) * ratio.log1p()
+    ratio = ((error - correction) * (-log_scale).exp()).square() / CONSTANTS.degrees_of_freedom
+    return log_scale + 0.5 * (CONSTANTS.degrees_of_freedom + 1) * ratio.log1p()
 
 
 def _bounded(correction: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
     return (
-        MAX_CORRECTION * torch.tanh(correction / MAX_CORRECTION),
-        MAX_LOG_SCALE * torch.tanh(log_scale / MAX_LOG_SCALE),
+        CONSTANTS.max_correction * torch.tanh(correction / CONSTANTS.max_correction),
+        CONSTANTS.max_log_scale * torch.tanh(log_scale / CONSTANTS.max_log_scale),
     )
 
 

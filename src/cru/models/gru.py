@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import Batch, Spec
+from cru.models.base import BatchLike, Spec
+from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.options import Config
-from cru.models.output import Output
+from cru.models.output_head import OutputHead
 from cru.models.recurrent import Hidden, RecurrentModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRUConfig(Config):
+class GRUConfig(ModelConfig):
     """None takes what the paper took for this kind of data."""
 
     hidden_size: int = 75
@@ -51,9 +51,11 @@ class GRUModel(RecurrentModel):
             mean = make_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
         if variance is None:
             variance = make_variance_decoder(spec, state) if spec.is_image else nn.Linear(state, spec.target_size)
-        self.output = Output(spec, mean, variance, default_variance_map(spec) if variance_map is None else variance_map)
+        self.output = OutputHead(
+            spec, mean, variance, default_variance_map(spec) if variance_map is None else variance_map
+        )
 
-    def run(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+    def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
         """One step for each time point."""
         x = apply_where(self.encoder, self.inputs(batch), batch.observed)
         if self.time_aware:

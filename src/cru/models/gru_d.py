@@ -8,14 +8,14 @@ from torch import nn
 
 from cru.layers.gru_d import GRUD
 from cru.layers.ode_rnn import GRUUpdate
-from cru.models.base import Batch, Prediction, Spec
-from cru.models.parts import BaselineConfig, BaselineModel, state_output, unit_times
+from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.baseline import BaselineConfig, BaselineModel, state_output, unit_times
+from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
 from cru.models.statistics import feature_moments
-from cru.models.steady import SteadyConfig, SteadyModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRUDConfig(BaselineConfig, SteadyConfig):
+class GRUDConfig(BaselineConfig, FixedNoiseConfig):
     """A state of M, with gates of 100 hidden units. The paper trained it at 0.01 with a decay of
     0.999, which the presets take for each step, down to a tenth."""
 
@@ -26,7 +26,7 @@ class GRUDConfig(BaselineConfig, SteadyConfig):
         self.check_counts("units")
 
 
-class GRUDModel(BaselineModel, SteadyModel):
+class GRUDModel(BaselineModel, FixedNoiseModel):
     """Trainable decay of inputs, toward their empirical means, and of the state; mean and variance from two decoders.
 
     `prepare` finds the means. On pictures, for which the paper has no result, it reads latent observations, which have
@@ -43,13 +43,13 @@ class GRUDModel(BaselineModel, SteadyModel):
         self.layer = GRUD(self.latent_size, state, cell=cell)
         self.output = state_output(spec, config, config.units)
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """The mean of each feature over all that is observed; 0 for one that never is."""
         if not isinstance(self.encoder, nn.Flatten):
             return
         self.layer.mean.copy_(feature_moments(batches)[0])
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """One step for each time point, then decode every state."""
         x, mask = self.observations(batch)
         states = self.layer(x, mask, unit_times(batch, self.spec))

@@ -11,9 +11,9 @@ from cru.functional import gaps
 from cru.functional.likelihood import summed
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
 from cru.layers.observation import BernoulliObservation, GaussianObservation, ObservationModel
-from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, settling, steady
-from cru.models.base import Batch, Prediction, Spec
-from cru.models.parts import BaselineModel, SolverConfig, state_output
+from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, exponential_time_map, uniform_time_map
+from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.baseline import BaselineModel, SolverConfig, state_output
 from cru.models.recurrent import Hidden
 
 
@@ -24,7 +24,7 @@ class GRUODEBConfig(SolverConfig):
     The presets take the authors' Euler steps of 0.1: ``solver="euler", longest=0.1, most_parts=1000``.
     """
 
-    solver: str = "midpoint"  # this and euler run on a clock that is stable over any gap; others are not
+    solver: str = "midpoint"  # this and euler run on a time_map that is stable over any gap; others are not
     steps: int = 1  # per part of a gap, for a fixed-step solver
     longest: float = 1.0  # part of a gap, in the unit of the times; the state relaxes at a rate of at most 1
     most_parts: int = 16  # of a gap
@@ -73,14 +73,14 @@ class GRUODEBModel(BaselineModel):
             nn.Dropout(config.dropout),
             nn.Linear(config.obs_units, size * self.observation.parameters_per_input),
         )
-        clock = settling if config.solver in OPEN_SOLVERS else steady
-        ode = ODE(GRUODEField(state), clock=clock, **config.solving)  # type: ignore[arg-type]
+        time_map = exponential_time_map if config.solver in OPEN_SOLVERS else uniform_time_map
+        ode = ODE(GRUODEField(state), time_map=time_map, **config.solving)  # type: ignore[arg-type]
         longest = config.longest if config.solver in FIXED_SOLVERS else math.inf
         self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units, longest, config.most_parts)
         self.output = None if own else state_output(spec, config, config.obs_units)
 
     def run(
-        self, batch: Batch, state: Hidden | None = None, *, on_targets: bool = False
+        self, batch: BatchLike, state: Hidden | None = None, *, on_targets: bool = False
     ) -> tuple[Tensor, Tensor, BayesStates]:
         """What is observed, where, and all states and predictions of it; ``on_targets`` it reads every target."""
         if on_targets:
@@ -91,11 +91,11 @@ class GRUODEBModel(BaselineModel):
         start, since = (None, None) if state is None else state
         return x, mask, self.layer(x, mask, gaps(self.elapsed(batch, state), since, 1.0, x.dtype), start)
 
-    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
+    def _advance(self, batch: BatchLike, state: Hidden | None) -> Hidden:
         """The state after the last update."""
         return Hidden.after(self.run(batch, state)[2].posterior, batch)
 
-    def predict(self, states: BayesStates, batch: Batch) -> Prediction:
+    def predict(self, states: BayesStates, batch: BatchLike) -> Prediction:
         """What the states after each update say of the targets."""
         if self.output is not None:
             return Prediction(*self.output(states.posterior, valid=batch.valid))
@@ -103,13 +103,13 @@ class GRUODEBModel(BaselineModel):
         mean, var = (part.reshape(shape) for part in self.observation.moments(states.updated))
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
-    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
         """Move, update, and read every state after its update."""
         _, _, states = self.run(batch, state)
         more = {"prior": states.prior, "posterior": states.posterior, "evaluations": self.layer.ode.evaluations}
         return self.predict(states, batch)._replace(intermediates=more if intermediates else {})
 
-    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+    def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The two parts, and the likelihood of the targets where they are not the inputs."""
         x, mask, states = self.run(batch, on_targets=self.own and self.config.train_on_targets)
         x = x.detach()  # an encoder is not trained to be predictable

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import Batch, Model, Prediction, Spec
+from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.config import ModelConfig
 from cru.models.networks import (
     default_state_size,
     default_variance_map,
@@ -18,12 +19,11 @@ from cru.models.networks import (
     make_encoder,
     make_variance_decoder,
 )
-from cru.models.options import Config
-from cru.models.output import Output
+from cru.models.output_head import OutputHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class KalmanConfig(Config):
+class KalmanConfig(ModelConfig):
     """What the family shares. None takes what the paper took for this kind of data."""
 
     hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
@@ -73,7 +73,7 @@ class KalmanModel(Model):
         own_map = default_variance_map(spec)
         self.encoder = make_encoder(spec) if config.encoder is None else config.encoder
         self.layer = self.new_layer(state)
-        self.output = Output(
+        self.output = OutputHead(
             spec,
             make_decoder(spec, state) if config.decoder is None else config.decoder,
             make_variance_decoder(spec, 3 * state // 2) if config.variance_decoder is None else config.variance_decoder,
@@ -105,26 +105,27 @@ class KalmanModel(Model):
         """The layer's transition."""
         self.layer.freeze()
 
-    def _advance(self, batch: Batch, state: Belief | None) -> Belief:
+    def _advance(self, batch: BatchLike, state: Belief | None) -> Belief:
         """The belief after the last time."""
         y, y_var = self.layer.observe(self.encode(batch))
         belief = self.layer.advance(y, y_var, self.elapsed(batch, state), batch.observed, state)
         return belief._replace(time=batch.times[:, -1].clone())  # padding repeats the last time
 
-    def forward(self, batch: Batch, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
         """Filter, then decode every posterior."""
         result = self.filter(self.encode(batch), batch, state)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
         mean, var = self.output(posterior.mean, spread, valid=batch.valid)
-        return Prediction(mean, var, result._asdict() if intermediates else {})
+        more = {"prior": result.prior, "posterior": posterior, "gain": result.gain} if intermediates else {}
+        return Prediction(mean, var, more)
 
-    def encode(self, batch: Batch) -> Float[Tensor, "batch time features"]:
+    def encode(self, batch: BatchLike) -> Float[Tensor, "batch time features"]:
         """What the layer reads of each time at which anything is observed."""
         return apply_where(self.encoder, self.inputs(batch), batch.observed)
 
     def filter(
-        self, features: Float[Tensor, "batch time features"], batch: Batch, state: Belief | None = None
+        self, features: Float[Tensor, "batch time features"], batch: BatchLike, state: Belief | None = None
     ) -> FilterResult:
         """The beliefs that are decoded."""
         y, y_var = self.layer.observe(features)  # eq. 2

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
 from cru.layers.ragged import Ragged
-from cru.models.base import Batch, Prediction, Spec
-from cru.models.parts import BaselineModel, SolverConfig, state_output
+from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.baseline import BaselineModel, SolverConfig, state_output
 from cru.models.variational import Code, VariationalConfig, VariationalModel
 
 
@@ -49,14 +49,14 @@ class LatentODEModel(BaselineModel, VariationalModel):
         self.generator = ode(size)
         self.output = state_output(spec, config, None)
 
-    def encode(self, batch: Batch) -> Code:
+    def encode(self, batch: BatchLike) -> Code:
         """q(z_0), from the last observation back to the first time."""
         x, mask = self.observations(batch)
         inputs = torch.cat([x, mask.to(x.dtype)], -1)
         state = self.recognition.backward_in_time(inputs, self.unit_gaps(batch), batch.observed)
         return Code.split(self.to_code(state))
 
-    def decode(self, code: Tensor, batch: Batch) -> Prediction:
+    def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
         """Follow the ODE from ``code`` at the first time through all others."""
         delta = self.unit_gaps(batch)
         plan = Ragged.of(delta > 0)
@@ -66,7 +66,7 @@ class LatentODEModel(BaselineModel, VariationalModel):
             states.append(state)
         return Prediction(*self.output(plan.join(states), valid=batch.valid))
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """Decode the mean of the code, and on request count the evaluations of both ODE functions for that."""
         odes = (self.recognition.ode, self.generator)
         for ode in odes:

@@ -9,12 +9,12 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cru.models.base import Batch, Model, Prediction, Spec
-from cru.models.options import Config
+from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.config import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPConfig(Config):
+class MLPConfig(ModelConfig):
     """The size of the ensemble."""
 
     hidden_size: int = 64
@@ -58,7 +58,7 @@ class MLPModel(Model):
             hidden = F.dropout(F.silu(torch.baddbmm(bias, hidden, weight)), self.config.dropout, self.training)
         return torch.baddbmm(self.offset, hidden, self.readout) + x @ self.skip
 
-    def forward(self, batch: Batch, *, intermediates: bool = False, state: Tensor | None = None) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False, state: Tensor | None = None) -> Prediction:
         """Predict every time point from its own inputs; ``state`` adds nothing."""
         x = self.inputs(batch).flatten(2)
         output = self.members(x.flatten(0, 1).expand(self.config.members, -1, -1)).mean(0)
@@ -67,5 +67,5 @@ class MLPModel(Model):
             return Prediction(mean.sigmoid())
         return Prediction(mean, (2 * log_scale.clamp(-10, 10)).exp())
 
-    def _advance(self, batch: Batch, state: Tensor | None) -> Float64[Tensor, " batch"]:
+    def _advance(self, batch: BatchLike, state: Tensor | None) -> Float64[Tensor, " batch"]:
         return batch.times[:, -1]

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.layers.time_attention import TimeAttention, TimeEmbedding
-from cru.models.base import Batch, Prediction, Spec
+from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.baseline import unit_times
 from cru.models.networks import default_state_size
-from cru.models.output import Output
-from cru.models.parts import unit_times
+from cru.models.output_head import OutputHead
 from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
 
 
@@ -69,9 +69,9 @@ class MTANDModel(VariationalModel):
         self.embed_output = TimeEmbedding(config.embedding)
         self.read_output = attention(both, both)
         mean, variance = (_dense(both, config.dense_units, spec.target_size) for _ in range(2))
-        self.output = Output(spec, mean, variance, config.variance_map)
+        self.output = OutputHead(spec, mean, variance, config.variance_map)
 
-    def summarise(self, batch: Batch) -> Float[Tensor, "batch reference units"]:
+    def summarise(self, batch: BatchLike) -> Float[Tensor, "batch reference units"]:
         """The series at the reference points."""
         x = self.inputs(batch).flatten(2)
         mask = batch.mask.expand_as(batch.values).flatten(2)
@@ -85,34 +85,34 @@ class MTANDModel(VariationalModel):
         states: Tensor = self.encoder(read)[0]
         return states
 
-    def encode(self, batch: Batch) -> Code:
+    def encode(self, batch: BatchLike) -> Code:
         """q(z) at the reference points."""
         return Code.split(self.to_code(self.summarise(batch)))
 
-    def decode(self, code: Tensor, batch: Batch) -> Prediction:
+    def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
         """Run over the reference points, then read at the times of ``batch``."""
         return self.read(self.decoder(code)[0], batch)
 
-    def read(self, states: Float[Tensor, "batch reference units"], batch: Batch) -> Prediction:
+    def read(self, states: Float[Tensor, "batch reference units"], batch: BatchLike) -> Prediction:
         """From the reference points to the times of ``batch``."""
         times = self.embed_output(unit_times(batch, self.spec).to(states.dtype))
         found = self.read_output(times, self.embed_output(self.reference)[None], states)
         return Prediction(*self.output(found, valid=batch.valid))
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """Full decodes the mean of the code; Enc has none."""
         if self.full:
             return super().forward(batch, intermediates=intermediates)
         return self.read(self.summarise(batch), batch)
 
-    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+    def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The importance-weighted bound of Full, the likelihood of Enc.
 
         With draws z_1 ... z_k of the code, -log 1/k Σ p(targets | z) (p(z) / q(z))^weight of each series, divided by
         its targets. The variance that the model gives is trained beside it.
         """
         if not self.full:
-            return self.steady_nll(self(batch), batch)
+            return self.fixed_noise_nll(self(batch), batch)
         code, weight = self.encode(batch), kl_weight(progress, self.config.annealing)
         draws = [code.sample() for _ in range(self.config.samples)]
         predictions = [self.decode(draw, batch) for draw in draws]

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional.fill import last_seen, next_seen, running_mean
+from cru.functional.carry_forward import last_seen, next_seen, running_mean
 from cru.layers.checks import require
-from cru.models.base import Batch, Model, Prediction, Spec
-from cru.models.options import Config
+from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.config import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveConfig(Config):
+class NaiveConfig(ModelConfig):
     """Nothing to choose."""
 
 
@@ -31,21 +31,21 @@ class Naive(Model):
         self.register_buffer("mean", torch.zeros(spec.target_shape))
         self.register_buffer("var", torch.ones(spec.target_shape))
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """What to predict."""
         raise TypeError("Naive is a base class: use cru.models.create")
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """The mean of each target entry over the training set, then the rule's mean squared error."""
         kept = batches if isinstance(batches, Sequence) else list(batches)  # it is gone through twice
         self.mean.copy_(self._average(kept, self.targets))
         self.find(kept)
         self.var.copy_(self._average(kept, lambda batch: (self.targets(batch) - self.rule(batch)).square()))
 
-    def find(self, batches: Sequence[Batch]) -> None:
+    def find(self, batches: Sequence[BatchLike]) -> None:
         """What else the rule takes from the training set."""
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """The rule, with the same variance at all times."""
         mean = self.rule(batch)
         if self.spec.likelihood == "bernoulli":
@@ -53,7 +53,7 @@ class Naive(Model):
         return Prediction(mean, self.var.expand_as(mean))
 
     @staticmethod
-    def _average(batches: Sequence[Batch], of: Callable[[Batch], Tensor]) -> Tensor:
+    def _average(batches: Sequence[BatchLike], of: Callable[[BatchLike], Tensor]) -> Tensor:
         """The mean of a quantity of each target entry over all batches, counting masked-in entries only."""
         total = count = torch.zeros((), dtype=torch.float64)
         for batch in batches:
@@ -66,7 +66,7 @@ class Naive(Model):
 class Mean(Naive):
     """The mean of the training set."""
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """The same everywhere."""
         return self.mean.expand(*batch.times.shape, *self.spec.target_shape)
 
@@ -86,7 +86,7 @@ class Echo(Naive):
 class SeriesMean(Echo):
     """The mean of the series so far, else of the training set."""
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Up to and including each time."""
         mean, known = running_mean(self.inputs(batch), batch.mask)
         return torch.where(known, mean, self.mean)
@@ -95,7 +95,7 @@ class SeriesMean(Echo):
 class LastValue(Echo):
     """The last value seen, else the mean of the training set."""
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Up to and including each time."""
         last = last_seen(self.inputs(batch), batch.mask)
         return torch.where(last.known, last.value, self.mean)
@@ -106,7 +106,7 @@ class Linear(Echo):
 
     causal: ClassVar[bool] = False
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Through every observation."""
         values = self.inputs(batch)
         last, following = last_seen(values, batch.mask), next_seen(values, batch.mask)
@@ -138,7 +138,7 @@ class Blend(Echo):
     Config: ClassVar[type] = BlendConfig
     config: BlendConfig
 
-    def rule(self, batch: Batch) -> Float[Tensor, "batch time *target"]:
+    def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """All of the mean, where nothing has been seen."""
         values = self.inputs(batch)
         last, (mean, known) = last_seen(values, batch.mask).value, running_mean(values, batch.mask)

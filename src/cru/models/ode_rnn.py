@@ -9,14 +9,14 @@ from torch import Tensor
 
 from cru.layers.ode import ODE, tanh_field
 from cru.layers.ode_rnn import ODERNN, GRUUpdate
-from cru.models.base import Batch, Prediction, Spec
-from cru.models.parts import BaselineModel, SolverConfig, state_output
+from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.baseline import BaselineModel, SolverConfig, state_output
+from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
 from cru.models.recurrent import Hidden, RecurrentModel
-from cru.models.steady import SteadyConfig, SteadyModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class ODERNNConfig(SolverConfig, SteadyConfig):
+class ODERNNConfig(SolverConfig, FixedNoiseConfig):
     """100 hidden units in the ODE function, the gates and the decoder. The paper trained it at 0.01 with a
     decay of 0.999, which the presets take for each step, down to a tenth."""
 
@@ -28,7 +28,7 @@ class ODERNNConfig(SolverConfig, SteadyConfig):
         self.check_counts("units", "layers")
 
 
-class ODERNNModel(RecurrentModel, BaselineModel, SteadyModel):
+class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
     """The state follows an ODE over each gap and a GRU at each observation; mean and variance from two decoders."""
 
     Config: ClassVar[type] = ODERNNConfig
@@ -41,7 +41,7 @@ class ODERNNModel(RecurrentModel, BaselineModel, SteadyModel):
         self.layer = ODERNN(ode, GRUUpdate(2 * self.latent_size, state, config.units), state)
         self.output = state_output(spec, config, config.units)
 
-    def run(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+    def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
         """Move and update."""
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
@@ -50,7 +50,7 @@ class ODERNNModel(RecurrentModel, BaselineModel, SteadyModel):
         states: Tensor = self.layer(torch.cat([x, mask.to(x.dtype)], -1), delta, batch.observed, start)
         return states
 
-    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
         """Decode the state at every time, and count the evaluations of the ODE function."""
         prediction = super().forward(batch, state=state, intermediates=intermediates)
         more = {**prediction.intermediates, "evaluations": self.layer.ode.evaluations}

@@ -11,19 +11,28 @@ from torch import Tensor, nn
 from cru.functional import Belief
 from cru.functional.likelihood import gaussian_nll, mean_over_times
 from cru.layers.encoders import apply_where, features_of
-from cru.layers.paired_block import FARTHEST, BlockState, FeatureBank, Mix, PairedBlock
-from cru.models.base import Batch, Model, Prediction, Spec
+from cru.layers.paired_block import MAX_DEVIATION, BlockState, FeatureBank, Mix, PairedBlock
+from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
-from cru.models.options import Config
-from cru.models.output import Output
+from cru.models.output_head import OutputHead
 from cru.models.statistics import feature_moments
 
-ELSEWHERE, FAR = 0.2, 100.0  # the share of features that jitter moves away, and how far, in deviations
-LEAST_VARIANCE = 0.01  # of a feature's own: what is 0 on most days would otherwise be foretold with certainty
+
+@dataclass(frozen=True)
+class PairedConstants:
+    """Fixed numbers of the paired models."""
+
+    shifted_share: float = 0.2  # share of the features that jitter shifts far away
+    shift: float = 100.0  # size of that shift at jitter = 1, in standard deviations
+    variance_floor: float = 0.01  # of a standardised feature: a zero-inflated feature is never certain
+
+
+CONSTANTS = PairedConstants()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedConfig(Config):
+class PairedConfig(ModelConfig):
     """Sizes of the stack."""
 
     layers: int = 2
@@ -68,22 +77,24 @@ class PairedModel(Model):
             mean, variance = make_decoder(spec, config.width), make_variance_decoder(spec, config.width)
         else:
             mean, variance = (_head(config.width, spec.target_size) for _ in range(2))
-        self.output = Output(spec, mean, variance, default_variance_map(spec) if spec.is_image else "softplus")
+        self.output = OutputHead(spec, mean, variance, default_variance_map(spec) if spec.is_image else "softplus")
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Mean and standard deviation of each feature."""
         self.stem.prepare(batches)
 
-    def forward(self, batch: Batch, *, state: "PairedState | None" = None, intermediates: bool = False) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, state: "PairedState | None" = None, intermediates: bool = False
+    ) -> Prediction:
         """Through the stack, then decode at every time."""
         return self._predict(self.inputs(batch), batch, state, intermediates)
 
-    def _advance(self, batch: Batch, state: "PairedState | None") -> "PairedState":
+    def _advance(self, batch: BatchLike, state: "PairedState | None") -> "PairedState":
         """The beliefs of all layers after the last time."""
         return self._run(self.inputs(batch), batch, state)[2]
 
     def _run(
-        self, values: Tensor, batch: Batch, state: "PairedState | None"
+        self, values: Tensor, batch: BatchLike, state: "PairedState | None"
     ) -> tuple[Tensor, Tensor | None, "PairedState"]:
         """The stream and what the features' own pairs say, at every time, and the state after the last."""
         x, echo, bank = self.stem(values, batch, None if state is None else state.bank)
@@ -94,7 +105,7 @@ class PairedModel(Model):
         return x, echo, PairedState(bank, tuple(after))
 
     def _predict(
-        self, values: Tensor, batch: Batch, state: "PairedState | None" = None, intermediates: bool = False
+        self, values: Tensor, batch: BatchLike, state: "PairedState | None" = None, intermediates: bool = False
     ) -> Prediction:
         x, echo, _ = self._run(values, batch, state)
         mean, var = self.output(x, valid=batch.valid)
@@ -105,11 +116,11 @@ class PairedModel(Model):
     def _moved(self, like: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """A scale for each series and feature and, for one in five, another level: so that a feature which is measured
         otherwise than in training is still followed by its own pairs."""
-        drawn = torch.rand_like(like) < ELSEWHERE
-        offset = torch.where(drawn, FAR * self.config.jitter * unit * torch.randn_like(like), 0.0)
+        drawn = torch.rand_like(like) < CONSTANTS.shifted_share
+        offset = torch.where(drawn, CONSTANTS.shift * self.config.jitter * unit * torch.randn_like(like), 0.0)
         return torch.exp(self.config.jitter * torch.randn_like(like)), offset
 
-    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+    def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """The likelihood of what was not shown, where anything was not: repeating a reading is easy, and a variance
         near 0 there would outweigh all else.
 
@@ -153,11 +164,11 @@ class PictureStem(nn.Module):
         self.encoder = make_encoder(spec) if config.encoder is None else config.encoder
         self.enter = nn.Linear(features_of(self.encoder, spec.input_shape), config.width)
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Nothing."""
 
     def forward(
-        self, values: Tensor, batch: Batch, state: tuple[()] | None = None
+        self, values: Tensor, batch: BatchLike, state: tuple[()] | None = None
     ) -> tuple[Float[Tensor, "batch time width"], None, tuple[()]]:
         """The stream; there is nothing to repeat, and nothing to go on from."""
         return apply_where(nn.Sequential(self.encoder, self.enter), values, batch.observed), None, ()
@@ -182,7 +193,7 @@ class FeatureStem(nn.Module):
         weights[0] = 1.0  # the level
         self.weights = nn.Parameter(weights) if spec.targets_are_inputs else None
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Mean and standard deviation of each feature."""
         mean, std = feature_moments(batches)
         self.centre.copy_(mean)
@@ -190,18 +201,18 @@ class FeatureStem(nn.Module):
 
     def restored(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         """From standardised features to the data's own units."""
-        return self.centre + self.scale * mean, self.scale.square() * (var + LEAST_VARIANCE)
+        return self.centre + self.scale * mean, self.scale.square() * (var + CONSTANTS.variance_floor)
 
     def forward(
-        self, values: Float[Tensor, "batch time feature"], batch: Batch, state: Belief | None = None
+        self, values: Float[Tensor, "batch time feature"], batch: BatchLike, state: Belief | None = None
     ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time feature"] | None, Belief]:
         """The stream, a weighted mean of each feature's pairs where those are to be predicted, and the last belief."""
         mask = batch.mask
         standard = torch.where(mask, (values - self.centre) / self.scale, 0.0)
         belief = self.bank(standard, mask, batch.times, state)
-        given = torch.cat([standard.clamp(-FARTHEST, FARTHEST), mask.to(standard)], -1)
+        given = torch.cat([standard.clamp(-MAX_DEVIATION, MAX_DEVIATION), mask.to(standard)], -1)
         read = apply_where(nn.Sequential(self.encoder, self.enter), given, batch.observed)
-        stream = read + self.mix(belief._replace(mean=belief.mean.clamp(-FARTHEST, FARTHEST)))
+        stream = read + self.mix(belief._replace(mean=belief.mean.clamp(-MAX_DEVIATION, MAX_DEVIATION)))
         if self.weights is None:
             return stream, None, belief.at(-1)
         uppers = belief.mean.chunk(2, -1)[0].unflatten(-1, (self.bank.copies, -1))

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.models.base import Batch, Model, Prediction
-from cru.models.output import Output
+from cru.models.base import BatchLike, Model, Prediction
+from cru.models.output_head import OutputHead
 
 
 class Hidden(NamedTuple):
@@ -17,7 +17,7 @@ class Hidden(NamedTuple):
     time: Float[Tensor, " batch"]
 
     @staticmethod
-    def after(states: Float[Tensor, "batch time state"], batch: Batch) -> "Hidden":
+    def after(states: Float[Tensor, "batch time state"], batch: BatchLike) -> "Hidden":
         """That of each series at its last time, before any padding."""
         rows, last = torch.arange(len(states), device=states.device), (batch.lengths - 1).clamp(min=0)
         return Hidden(states[rows, last], batch.times[rows, last])
@@ -26,17 +26,17 @@ class Hidden(NamedTuple):
 class RecurrentModel(Model):
     """A subclass writes `run` and has an ``output``."""
 
-    output: Output
+    output: OutputHead
 
-    def run(self, batch: Batch, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+    def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
         """The state at every time point, going on from ``state``."""
         raise TypeError(f"{type(self).__name__} is a base class: use cru.models.create")
 
-    def _advance(self, batch: Batch, state: Hidden | None) -> Hidden:
+    def _advance(self, batch: BatchLike, state: Hidden | None) -> Hidden:
         """The state after the last time."""
         return Hidden.after(self.run(batch, state), batch)
 
-    def forward(self, batch: Batch, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
         """Decode the state at every time point."""
         states = self.run(batch, state)
         mean, var = self.output(states, valid=batch.valid)

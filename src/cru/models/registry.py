@@ -1,4 +1,4 @@
-"""One table of the models there are, by name."""
+"""The registry of models. To add a model, write its module and add one entry here."""
 
 from dataclasses import fields
 from importlib import import_module
@@ -9,11 +9,13 @@ from cru.models.base import Model, Spec
 
 
 class Entry(NamedTuple):
-    """Where a model lives. It is imported when it is first made, so that a solver is not loaded for a GRU."""
+    """A registered model. Its module is imported when it is first made, so that a GRU does not load a solver."""
 
     module: str
-    name: str
+    name: str  # of the class
     about: str
+    title: str  # in tables and figures
+    naive: bool = False  # a rule without training, against which models are compared
     package: str = "cru.models."
 
     @property
@@ -24,36 +26,44 @@ class Entry(NamedTuple):
 
 
 MODELS = {
-    "cru": Entry("kalman", "CRUModel", "Continuous Recurrent Unit"),
-    "f-cru": Entry("kalman", "FastCRUModel", "fast CRU, shared eigenvectors"),
-    "rkn": Entry("kalman", "RKNModel", "Recurrent Kalman Network"),
-    "rkn-dt": Entry("kalman", "RKNDeltaModel", "RKN that sees the gap"),
-    "gru": Entry("gru", "GRUModel", "gated recurrent unit"),
-    "gru-dt": Entry("gru", "GRUDeltaModel", "GRU that sees the gap"),
-    "gru-d": Entry("gru_d", "GRUDModel", "GRU with trained decay"),
-    "ode-rnn": Entry("ode_rnn", "ODERNNModel", "ODE between GRU updates"),
-    "latent-ode": Entry("latent_ode", "LatentODEModel", "variational, an ODE from a code"),
-    "gru-ode-b": Entry("gru_ode_b", "GRUODEBModel", "continuous GRU, Bayesian update"),
-    "mtand": Entry("mtand", "MTANDModel", "attention over time"),
-    "bi-cru": Entry("bidirectional", "BidirectionalCRUModel", "CRU from both sides"),
-    "bi-f-cru": Entry("bidirectional", "BidirectionalFastCRUModel", "f-CRU from both sides"),
-    "paired": Entry("paired", "PairedModel", "stacked paired CRU, exact filter"),
-    "paired-smoother": Entry("paired", "PairedSmootherModel", "stacked paired CRU, exact smoother"),
-    "mlp": Entry("mlp", "MLPModel", "a network on each time point by itself"),
-    "structural": Entry("structural", "StructuralModel", "exact Gaussian model of each variable, both sides"),
-    "structural-filter": Entry("structural", "StructuralFilterModel", "the same, from the past alone"),
-    "corrected": Entry("corrected", "CorrectedModel", "structural model, corrected by a network"),
-    "mean": Entry("naive", "Mean", "mean of the training set"),
-    "series-mean": Entry("naive", "SeriesMean", "mean of the series so far"),
-    "last-value": Entry("naive", "LastValue", "last value seen"),
-    "linear": Entry("naive", "Linear", "linear interpolation"),
-    "blend": Entry("naive", "Blend", "last value, series mean and mean, weighted"),
-    "seasonal-naive": Entry("climatology", "SeasonalNaive", "the value one period ago"),
-    "climatology": Entry("climatology", "Climatology", "season of the training set and the series' offset"),
+    "cru": Entry("kalman", "CRUModel", "Continuous Recurrent Unit", "CRU"),
+    "f-cru": Entry("kalman", "FastCRUModel", "fast CRU, shared eigenvectors", "f-CRU"),
+    "rkn": Entry("kalman", "RKNModel", "Recurrent Kalman Network", "RKN"),
+    "rkn-dt": Entry("kalman", "RKNDeltaModel", "RKN that sees the gap", "RKN-Δt"),
+    "gru": Entry("gru", "GRUModel", "gated recurrent unit", "GRU"),
+    "gru-dt": Entry("gru", "GRUDeltaModel", "GRU that sees the gap", "GRU-Δt"),
+    "gru-d": Entry("gru_d", "GRUDModel", "GRU with trained decay", "GRU-D"),
+    "ode-rnn": Entry("ode_rnn", "ODERNNModel", "ODE between GRU updates", "ODE-RNN"),
+    "latent-ode": Entry("latent_ode", "LatentODEModel", "variational, an ODE from a code", "Latent ODE"),
+    "gru-ode-b": Entry("gru_ode_b", "GRUODEBModel", "continuous GRU, Bayesian update", "GRU-ODE-B"),
+    "mtand": Entry("mtand", "MTANDModel", "attention over time", "mTAND"),
+    "bi-cru": Entry("bidirectional", "BidirectionalCRUModel", "CRU from both sides", "CRU, both sides"),
+    "bi-f-cru": Entry("bidirectional", "BidirectionalFastCRUModel", "f-CRU from both sides", "f-CRU, both sides"),
+    "paired": Entry("paired", "PairedModel", "stacked paired CRU, exact filter", "paired CRU"),
+    "paired-smoother": Entry("paired", "PairedSmootherModel", "stacked paired CRU, exact smoother", "paired smoother"),
+    "mlp": Entry("mlp", "MLPModel", "a network on each time point by itself", "pointwise network"),
+    "structural": Entry(
+        "structural", "StructuralModel", "exact Gaussian model of each variable, both sides", "structural"
+    ),
+    "structural-filter": Entry(
+        "structural", "StructuralFilterModel", "the same, from the past alone", "structural filter"
+    ),
+    "corrected": Entry(
+        "corrected", "CorrectedModel", "structural model, corrected by a network", "structural + network"
+    ),
+    "mean": Entry("naive", "Mean", "mean of the training set", "mean", naive=True),
+    "series-mean": Entry("naive", "SeriesMean", "mean of the series so far", "series mean", naive=True),
+    "last-value": Entry("naive", "LastValue", "last value seen", "last value", naive=True),
+    "linear": Entry("naive", "Linear", "linear interpolation", "linear", naive=True),
+    "blend": Entry("naive", "Blend", "last value, series mean and mean, weighted", "blend", naive=True),
+    "seasonal-naive": Entry("climatology", "SeasonalNaive", "the value one period ago", "seasonal naive", naive=True),
+    "climatology": Entry(
+        "climatology", "Climatology", "season of the training set and the series' offset", "climatology", naive=True
+    ),
 }
 
 
-NAIVE = tuple(name for name, entry in MODELS.items() if entry.module in ("naive", "climatology"))
+NAIVE = tuple(name for name, entry in MODELS.items() if entry.naive)
 
 
 def create(name: str, spec: Spec, **options: Any) -> Model:
@@ -111,4 +121,4 @@ def _own_entry(name: str) -> Entry:
         raise ValueError(f"{name!r} must be module:Class, a class that can be imported: {error}.") from error
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise ValueError(f"{name!r} must be a subclass of cru.models.Model.")
-    return Entry(module, own, "a model of your own", package="")
+    return Entry(module, own, "a model of your own", name, package="")

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from cru.models.base import Batch
+from cru.models.base import BatchLike
 
 
 def feature_moments(
-    batches: Iterable[Batch],
+    batches: Iterable[BatchLike],
 ) -> tuple[Float64[Tensor, " entries"], Float64[Tensor, " entries"]]:
     """Mean and standard deviation of each input entry over all that is observed; 0 and 1 for one that never is, and a
     standard deviation of 1 for one that never changes."""

@@ -13,8 +13,8 @@ from torch import Tensor
 from cru.functional.structural import StructuralState
 from cru.layers.checks import require
 from cru.layers.structural import StructuralLayer
-from cru.models.base import Batch, Model, Prediction, Spec
-from cru.models.options import Config
+from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.config import ModelConfig
 
 TYPICAL_GAP = 0.3  # the median gap in units of 1 / `Spec.time_scale`
 
@@ -35,7 +35,7 @@ class FitSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StructuralConfig(Config):
+class StructuralConfig(ModelConfig):
     """The components. What is None follows from the times of the training set."""
 
     time_constants: Sequence[float] | None = None  # of the Ornstein-Uhlenbeck processes
@@ -74,11 +74,13 @@ class StructuralModel(Model):
             )
         self.layer = make_layer(spec, config)
 
-    def prepare(self, batches: Iterable[Batch]) -> None:
+    def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Fit the hyperparameters by marginal likelihood, pooled over series."""
         fit_layer(self.layer, batches if isinstance(batches, Sequence) else list(batches))
 
-    def forward(self, batch: Batch, *, intermediates: bool = False, state: StructuralState | None = None) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, intermediates: bool = False, state: StructuralState | None = None
+    ) -> Prediction:
         """Estimate every entry from all observations of the batch and of ``state``, its own included."""
         values, mask = flat_inputs(self, batch)
         with torch.no_grad():
@@ -95,7 +97,7 @@ class StructuralModel(Model):
         """The variance of the observation noise."""
         return self.layer.hyperparameters.noise.detach()
 
-    def _advance(self, batch: Batch, state: StructuralState | None) -> StructuralState:
+    def _advance(self, batch: BatchLike, state: StructuralState | None) -> StructuralState:
         values, mask = flat_inputs(self, batch)
         with torch.no_grad():
             return self.layer.filter(values, batch.times, mask, state).state
@@ -106,7 +108,9 @@ class StructuralFilterModel(StructuralModel):
 
     causal: ClassVar[bool] = True
 
-    def forward(self, batch: Batch, *, intermediates: bool = False, state: StructuralState | None = None) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, intermediates: bool = False, state: StructuralState | None = None
+    ) -> Prediction:
         """Estimate every entry from the observations up to its time."""
         values, mask = flat_inputs(self, batch)
         with torch.no_grad():
@@ -141,7 +145,7 @@ def make_layer(spec: Spec, config: StructuralConfig) -> StructuralLayer:
     ).requires_grad_(False)
 
 
-def flat_inputs(model: Model, batch: Batch) -> tuple[Float[Tensor, "batch time v"], Bool[Tensor, "batch time v"]]:
+def flat_inputs(model: Model, batch: BatchLike) -> tuple[Float[Tensor, "batch time v"], Bool[Tensor, "batch time v"]]:
     """Values and mask with one axis of variables."""
     values = model.inputs(batch)
     return values.flatten(2), batch.mask.expand_as(values).flatten(2)
@@ -155,7 +159,7 @@ class Window(NamedTuple):
     mask: Bool[Tensor, "window time variable"]
 
 
-def fit_layer(layer: StructuralLayer, batches: Sequence[Batch], settings: FitSettings | None = None) -> None:
+def fit_layer(layer: StructuralLayer, batches: Sequence[BatchLike], settings: FitSettings | None = None) -> None:
     """Maximise the marginal likelihood over windows that are drawn anew in every step.
 
     Every variable counts the same, however often it is observed. A weak penalty keeps the variances of components that
@@ -190,7 +194,7 @@ def _penalty(layer: StructuralLayer, settings: FitSettings) -> Float[Tensor, ""]
     return total
 
 
-def draw_windows(batch: Batch, settings: FitSettings, rng: np.random.Generator) -> Window:
+def draw_windows(batch: BatchLike, settings: FitSettings, rng: np.random.Generator) -> Window:
     """Take windows at random places; a longer series gives more of them."""
     lengths = batch.lengths.numpy(force=True)
     longest = min(settings.observations, max(20, settings.entries // (8 * batch.values[0, 0].numel())))

@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.divergence import standard_normal_kl
-from cru.models.base import Batch, Prediction
-from cru.models.steady import SteadyConfig, SteadyModel
+from cru.models.base import BatchLike, Prediction
+from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
 
 _LOG_VARIANCE_LIMIT = 20.0
-_WAIT = 10  # hundredths of the training before the divergence counts
+_KL_FREE_PERCENT = 10  # of the training, before the divergence counts
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariationalConfig(SteadyConfig):
+class VariationalConfig(FixedNoiseConfig):
     """How the lower bound is estimated and annealed."""
 
     samples: int = 3  # draws of the code for each series, in the loss and in the intermediates
@@ -55,7 +55,7 @@ class Code(NamedTuple):
         return standard_normal_kl(self.mean, self.log_var).flatten(1).sum(-1)
 
 
-class VariationalModel(SteadyModel):
+class VariationalModel(FixedNoiseModel):
     """A model that encodes a series into a `Code` and decodes predictions from a draw of it.
 
     A prediction is decoded from the mean of the code, so it does not change from call to call; its variance is the
@@ -66,15 +66,15 @@ class VariationalModel(SteadyModel):
     causal: ClassVar[bool] = False
     config: "VariationalConfig"
 
-    def encode(self, batch: Batch) -> Code:
+    def encode(self, batch: BatchLike) -> Code:
         """q(z | batch)."""
         raise TypeError("VariationalModel is a base class: use cru.models.create")
 
-    def decode(self, code: Tensor, batch: Batch) -> Prediction:
+    def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
         """Mean and variance at the times of ``batch``."""
         raise TypeError("VariationalModel is a base class: use cru.models.create")
 
-    def forward(self, batch: Batch, *, intermediates: bool = False) -> Prediction:
+    def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """Decode the mean of the code. On request also ``code``, and as ``samples`` the means of draws of it."""
         code = self.encode(batch)
         prediction = self.decode(code.mean, batch)
@@ -83,10 +83,12 @@ class VariationalModel(SteadyModel):
         draws = [self.decode(code.sample(), batch).mean for _ in range(self.config.samples)]
         return prediction._replace(intermediates={"code": code, "samples": torch.stack(draws)})
 
-    def loss(self, batch: Batch, *, progress: float = 1.0) -> Float[Tensor, ""]:
+    def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """E_q[-log p(targets | z)] + weight · KL(q ‖ N(0, I)), per time point with a target."""
         code, samples = self.encode(batch), self.config.samples
-        nll = torch.stack([self.steady_nll(self.decode(code.sample(), batch), batch) for _ in range(samples)]).mean()
+        nll = torch.stack(
+            [self.fixed_noise_nll(self.decode(code.sample(), batch), batch) for _ in range(samples)]
+        ).mean()
         points = batch.target_mask.flatten(2).any(-1)
         divergence = torch.where(points.any(1), code.kl(), 0.0).sum() / points.sum().clamp(min=1)
         return nll + kl_weight(progress, self.config.annealing) * divergence
@@ -100,4 +102,4 @@ def kl_weight(progress: float, annealing: float) -> float:
     >>> [round(kl_weight(progress, 0.99), 4) for progress in (0.0, 0.1, 0.11, 1.0)]
     [0.0, 0.0, 0.01, 0.5953]
     """
-    return 1.0 - annealing ** max(0, math.floor(100 * progress + 1e-9) - _WAIT) if annealing > 0 else 1.0
+    return 1.0 - annealing ** max(0, math.floor(100 * progress + 1e-9) - _KL_FREE_PERCENT) if annealing > 0 else 1.0

@@ -1,10 +1,9 @@
-"""The filter compiled for the processor at hand. Optional: without a C++ compiler PyTorch does the same, slower."""
+"""Filters in C++, compiled for the processor of the user. Without a C++ compiler, PyTorch computes the same, slower."""
 
 from cru.native.build import compiler
 from cru.native.call import transformed
-from cru.native.ops import available, filter_sequence
-from cru.native.paired import filter_paired, paired_available
-from cru.native.smooth import smooth_paired
+from cru.native.locally_linear import available, filter_sequence
+from cru.native.paired import filter_paired, paired_available, smooth_paired
 from cru.native.structural import (
     filter_structural,
     nll_structural,

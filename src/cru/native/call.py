@@ -1,33 +1,60 @@
-"""Calling compiled code: pointers to tensors, and threads over the batch."""
+"""Call compiled code: check tensors, fill structures with their addresses, and split the batch over threads."""
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from cru.native.layout import Beliefs, FilterSaved
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Eight = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Ten = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 Eleven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
-
-def beliefs_like(y: Tensor, mean: Tensor) -> list[Tensor]:
-    """Room for a prior and a posterior over (batch, time): mean, upper, lower, side each."""
-    means = (*y.shape[:2], mean.shape[-1])
-    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
+_Layout = TypeVar("_Layout", bound=ctypes.Structure)
+_Result = TypeVar("_Result")
 
 
-def check_alike(
+def switched_off() -> bool:
+    """Return whether ``CRU_NATIVE=0`` turns compiled code off."""
+    return os.environ.get("CRU_NATIVE", "1") == "0"
+
+
+def transformed() -> bool:
+    """Return whether `torch.func` or a forward-mode derivative is active. Compiled code supports neither."""
+    functions = torch._C._are_functorch_transforms_active
+    return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
+
+
+def no_second_derivative(ctx: Any, *grads: Any) -> None:
+    """Raise, as the backward function of operators that are gradients themselves.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError("the compiled filter has a first derivative only: for a second one set CRU_NATIVE=0.")
+
+
+def check_tensors(
     like: Tensor, tensors: Mapping[str, tuple[Tensor, Sequence[int]]], dtype: torch.dtype | None = None
 ) -> None:
-    """The last gate before raw memory: every tensor of its shape, in the place of ``like``, and of its type or
-    ``dtype``."""
+    """Check shape, dtype and device before addresses go to compiled code.
+
+    Args:
+        like: the tensor whose device, and whose dtype unless ``dtype`` is given, all must have.
+        tensors: each argument's name, with the tensor and the shape that it must have.
+        dtype: the dtype that all must have.
+
+    Raises:
+        ValueError: if a tensor differs.
+    """
     dtype = like.dtype if dtype is None else dtype
     for name, (tensor, shape) in tensors.items():
         if tensor.dtype != dtype or tensor.device != like.device:
@@ -36,20 +63,49 @@ def check_alike(
             raise ValueError(f"`{name}` must have the shape {tuple(shape)}, got {tuple(tensor.shape)}.")
 
 
-def transformed() -> bool:
-    """Whether `torch.func` or a forward-mode derivative is at work, which compiled code cannot follow."""
-    functions = torch._C._are_functorch_transforms_active
-    return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
+def empty_beliefs(y: Tensor, mean: Tensor) -> list[Tensor]:
+    """Allocate a prior and a posterior over (batch, time): mean, upper, lower and side of each."""
+    means = (*y.shape[:2], mean.shape[-1])
+    return [y.new_empty(means if i % 4 == 0 else y.shape) for i in range(8)]
 
 
-def no_second_derivative(ctx: Any, *grads: Any) -> None:
-    """For the operators that are gradients themselves."""
-    raise RuntimeError("the compiled filter has a first derivative only: for a second one set CRU_NATIVE=0.")
+def pointers(layout: type[_Layout], **tensors: Tensor | Sequence[Tensor] | None) -> _Layout:
+    """Fill a structure with the addresses of contiguous tensors. The caller must keep the tensors alive.
+
+    Args:
+        layout: a structure of pointers and of `Beliefs`.
+        tensors: one for each pointer, or None for a null pointer; four for each `Beliefs`.
+
+    Returns:
+        The structure.
+
+    Raises:
+        TypeError: if the names are not those of the fields.
+    """
+    if tensors.keys() != _names(layout):
+        raise TypeError(f"{layout.__name__} has other fields than {sorted(tensors)}.")
+    return layout(**{name: _address(tensor) for name, tensor in tensors.items()})
 
 
-def pointers(tensors: Sequence[Tensor | None]) -> "ctypes.Array[ctypes.c_void_p]":
-    """The addresses of contiguous tensors, as a C array with null for None; the tensors must be kept alive."""
-    return (ctypes.c_void_p * len(tensors))(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
+@cache
+def _names(layout: type[ctypes.Structure]) -> frozenset[str]:
+    return frozenset(field[0] for field in layout._fields_)
+
+
+def _address(tensors: Tensor | Sequence[Tensor] | None) -> int | Beliefs | None:
+    if isinstance(tensors, Tensor):
+        return tensors.data_ptr()
+    if tensors is None:
+        return None
+    mean, upper, lower, side = tensors
+    return Beliefs(mean.data_ptr(), upper.data_ptr(), lower.data_ptr(), side.data_ptr())
+
+
+def saved_pointers(saved: list[Tensor]) -> FilterSaved:
+    """Fill the structure of a filter's backward pass from prior, posterior and the gradients by both."""
+    return pointers(
+        FilterSaved, prior=saved[:4], posterior=saved[4:8], grad_prior=saved[8:12], grad_posterior=saved[12:]
+    )
 
 
 @cache
@@ -57,12 +113,16 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="cru")
 
 
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork: a child makes its own
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork, so a child process starts its own
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def threaded(batch: int, work: Any) -> list[Any]:
-    """Run ``work(first, last)`` on consecutive parts of the batch, one a thread (ctypes releases the GIL)."""
+def threaded(batch: int, work: Callable[[int, int], _Result]) -> list[_Result]:
+    """Run ``work(first, last)`` on consecutive parts of the batch, one part per thread. ctypes releases the GIL.
+
+    Returns:
+        The results, in the order of the parts.
+    """
     threads = min(torch.get_num_threads(), batch)
     if threads <= 1:
         return [work(0, batch)]

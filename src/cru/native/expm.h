@@ -1,17 +1,17 @@
-// The predict step of the CRU: Φ = exp(AΔ) and the noise integral on M × M matrices; the maths is in
-// cru/functional/expm.py. Here every series chooses its own Taylor order, quadrature and number of doublings, and when
-// no doubling is needed only the three diagonals of the noise are formed.
+// The predict step of the CRU: Φ = exp(AΔ) and the noise integral on M × M matrices. The maths is in
+// cru/functional/expm.py. Every series chooses its own Taylor order, quadrature and number of doublings. Without doublings
+// only the three diagonals of the noise are computed.
 //
-// All matrices are kept transposed (row j, lane i = entry ij), so that sums over j run down the rows.
+// All matrices are stored transposed (row j, lane i = entry ij), so that sums over j run down the rows.
 #pragma once
 #include "matrix.h"
 
-constexpr int MAX_ORDER = 24, MAX_POINTS = 16;
+constexpr int MAX_ORDER = 24, MAX_POINTS = CRU_MAX_POINTS, MAX_DOUBLINGS = CRU_MAX_DOUBLINGS;
 constexpr real LONGEST_STEP = SINGLE ? real(2.5) : real(1.5);  // ‖A h‖ that one Taylor series may cover
 constexpr double TOLERANCE = SINGLE ? 2e-7 : 1e-15;
 
-// Gauss-Lobatto rules on [0, 1], filled from Python: nodes[n], weights[n] for n points.
-struct Rules {
+// Gauss-Lobatto rules on [0, 1] from Python: node m and weight m of the rule with n points.
+struct Quadrature {
   const double* table;  // [MAX_POINTS + 1][2][MAX_POINTS]
   double node(int n, int m) const { return table[(n * 2 + 0) * MAX_POINTS + m]; }
   double weight(int n, int m) const { return table[(n * 2 + 1) * MAX_POINTS + m]; }
@@ -30,20 +30,21 @@ inline real frobenius(int D, const Matrix& Z) {
   return std::sqrt(sum(squares));
 }
 
+// An upper bound of the spectral norm: min(‖Z‖_F, sqrt(‖Z‖_1 ‖Z‖_∞)).
 inline real spectral_bound(int D, const Matrix& Z) {
   Row columns = {};
   real rows = 0;
   each_row(D, [&](int j) {
     vec along = {};
     for (int v = 0; v < NV; ++v) {
-      const vec x = Z[j].v[v], size = x < 0 ? -x : x;
+      const vec size = absolute(Z[j].v[v]);
       columns.v[v] += size, along += size;
     }
     rows = std::max(rows, sum(along));
   });
-  real most = 0;
-  for (int i = 0; i < W; ++i) most = std::max(most, columns[i]);
-  return std::min(std::sqrt(most) * std::sqrt(rows), frobenius(D, Z));
+  real largest = 0;
+  for (int i = 0; i < W; ++i) largest = std::max(largest, columns[i]);
+  return std::min(std::sqrt(largest) * std::sqrt(rows), frobenius(D, Z));
 }
 
 // `size` bounds ‖Z^k‖^(1/k) for the powers that matter.
@@ -51,7 +52,7 @@ inline ExpmPlan plan_step(real size) {
   ExpmPlan plan = {1, 3, 0, 1};
   double x = size;
   while (x > LONGEST_STEP && plan.doublings < MAX_DOUBLINGS) x /= 2, plan.shrink /= 2, ++plan.doublings;
-  // Φ to TOLERANCE, and Φ - I, which alone couples the entries over a short gap, to five times that.
+  // Φ is exact to TOLERANCE, and Φ - I to five times that. Over a short gap, Φ - I alone couples the entries.
   double remainder = x * x / 2;  // x^(p+1) / (p+1)!
   const double limit = TOLERANCE * std::min(1.0, 5 * x);
   while (remainder > limit && plan.order < MAX_ORDER) remainder *= x / (++plan.order + 1);
@@ -66,31 +67,34 @@ inline ExpmPlan plan_step(real size) {
 }
 
 struct ExpmScratch {
-  Matrix term[MAX_ORDER + 1], grad_term[MAX_ORDER + 1], node[MAX_POINTS], phi[MAX_DOUBLINGS + 1], noise[MAX_DOUBLINGS + 1];
-  Matrix work[6];
+  Matrix term[MAX_ORDER + 1], grad_term[MAX_ORDER + 1];       // Z^k / k!
+  Matrix node[MAX_POINTS];                                    // Φ at each quadrature node of the short step
+  Matrix phi[MAX_DOUBLINGS + 1], noise[MAX_DOUBLINGS + 1];    // Φ and Q after each doubling
+  Matrix product;                                             // of two matrices, used at once
+  Matrix grad_phi, next_grad_phi, grad_noise, phi_transposed, phi_grad_noise;  // grad_noise: G, phi_grad_noise: Φ G
 };
 
 struct Expm {
   int D;
-  Rules rules;
+  Quadrature quadrature;
   ExpmScratch& s;
 
-  // term[k] = Z^k / k!, k = 1 … order, of Z shrunk as the plan says. Norms overestimate the powers of a matrix by far:
-  // unless Z is small anyway (or so large that its cube could overflow), ‖Z²‖^½ and ‖Z³‖^⅓ bound them better
-  // (Al-Mohy & Higham 2009), and both products are needed in any case.
+  // term[k] = Z^k / k! for k = 1 … order, of Z times 2^-doublings. The norm of Z overestimates the norms of its powers.
+  // ‖Z²‖^½ and ‖Z³‖^⅓ are better bounds (Al-Mohy & Higham 2009), and the series needs both products. The norm of Z is
+  // enough where Z is small. It is the only safe bound where Z³ could overflow.
   ExpmPlan series(const Matrix& Z) {
     const real size = spectral_bound(D, Z);
-    const bool look = size > real(0.5) && size < real(1e4);
+    const bool use_powers = size > real(0.5) && size < real(1e4);
     s.term[1] = Z;
     int ready = 1;
     ExpmPlan plan;
-    if (look) {
+    if (use_powers) {
       power(2), power(3), ready = 3;
       plan = plan_step(std::min(size, std::max(std::sqrt(2 * frobenius(D, s.term[2])), std::cbrt(6 * frobenius(D, s.term[3])))));
     } else {
       plan = plan_step(size);
     }
-    // Beyond the last doubling the bounds hold in any case.
+    // Beyond the last doubling, every result is at a bound anyway.
     const real shrink = plan.doublings < MAX_DOUBLINGS ? plan.shrink : std::min(plan.shrink, LONGEST_STEP / size);
     real factor = 1;
     for (int k = 1; k <= ready && plan.doublings > 0; ++k) {
@@ -104,7 +108,7 @@ struct Expm {
   }
   void power(int k) { multiply<false, false>(D, s.term[k - 1], s.term[1], s.term[k], real(1) / k); }
 
-  // Row j of Φ(σh)ᵀ = I + Σ_k σ^k term_k.
+  // Row j of Φ(σh)ᵀ = I + Σ_k σ^k term_k, by Horner's rule.
   Row row_at(int j, real sigma, int order) const {
     Row r = s.term[order][j];
     for (int k = order - 1; k >= 1; --k)
@@ -114,43 +118,41 @@ struct Expm {
     return r;
   }
 
-  // Φ(h)ᵀ and, for doubling, the inner nodes and the whole noise matrix over h.
+  // Φ(h)ᵀ and, before doublings, the quadrature nodes and the whole noise matrix over h.
   void short_step(const ExpmPlan& plan, const Row& noise) {
     each_row(D, [&](int j) { s.phi[0][j] = row_at(j, 1, plan.order); });
     if (plan.doublings == 0) return;
     const int n = plan.points;
     Matrix& Q = s.noise[0];
     Q.zero();
-    each_row(D, [&](int j) { Q[j][j] = real(rules.weight(n, 0)) * noise[j]; });
+    each_row(D, [&](int j) { Q[j][j] = real(quadrature.weight(n, 0)) * noise[j]; });
     for (int m = 1; m < n; ++m) {
       Matrix& R = s.node[m];
-      Matrix& weighted = s.work[0];
-      const real w = rules.weight(n, m);
+      Matrix& weighted = s.product;
+      const real w = quadrature.weight(n, m);
       each_row(D, [&](int j) {
-        R[j] = m == n - 1 ? s.phi[0][j] : row_at(j, rules.node(n, m), plan.order);
+        R[j] = m == n - 1 ? s.phi[0][j] : row_at(j, quadrature.node(n, m), plan.order);
         for (int v = 0; v < NV; ++v) weighted[j].v[v] = w * noise[j] * R[j].v[v];
       });
       multiply<true, true>(D, weighted, R, Q, 1);
     }
   }
 
-  // Hold the entries of Φᵀ, and gather their largest size in each of its columns, which are the rows of Φ.
-  Row hold_transition(Matrix& A) {
-    const real limit = TRANSITION_BOUND;
+  // Clamp the entries of Φᵀ. Return the largest |entry| of each of its columns, which are the rows of Φ.
+  Row clamp_transition(Matrix& A) {
     Row largest = {};
     each_row(D, [&](int j) {
       for (int v = 0; v < NV; ++v) {
-        vec x = A[j].v[v];
-        x = x > limit ? splat(limit) : x;
-        x = A[j].v[v] = x < -limit ? splat(-limit) : x;
-        largest.v[v] = most(largest.v[v], x < 0 ? -x : x);
+        A[j].v[v] = clamp(A[j].v[v], splat(TRANSITION_BOUND));
+        largest.v[v] = maximum(largest.v[v], absolute(A[j].v[v]));
       }
     });
     return largest;
   }
 
-  // See `hold_noise` in cru/functional/belief.py: Q ← D Q D where a variance exceeds the bound, never below `least`.
-  void hold_noise(Matrix& Q, const Row& least) {
+  // Q ← C Q C with C diagonal where a variance exceeds its bound, and no variance below `least`. The maths is
+  // `hold_noise` in cru/functional/belief.py.
+  void clamp_noise(Matrix& Q, const Row& least) {
     Row scale = {}, root = {};
     each_row(D, [&](int j) {
       const real variance = Q[j][j];
@@ -159,35 +161,32 @@ struct Expm {
       root[j] = std::sqrt(Q[j][j]);
     });
     each_row(D, [&](int j) {
-      const real kept = Q[j][j];
-      for (int v = 0; v < NV; ++v) {
-        const vec limit = root[j] * root.v[v], x = Q[j].v[v] * (scale[j] * scale.v[v]);
-        Q[j].v[v] = x > limit ? limit : x < -limit ? -limit : x;
-      }
-      Q[j][j] = kept;
+      const real variance = Q[j][j];
+      for (int v = 0; v < NV; ++v) Q[j].v[v] = clamp(Q[j].v[v] * (scale[j] * scale.v[v]), root[j] * root.v[v]);
+      Q[j][j] = variance;
     });
   }
 
-  // The diagonal of Q, but the bound where a row of the next Φ overflows.
+  // The least diagonal of the next Q: that of Q, or the bound where a row of the next Φ overflows.
   Row least_noise(const Matrix& Q, const Row& largest) {
     Row least = {};
     each_row(D, [&](int j) { least[j] = largest[j] < TRANSITION_BOUND ? Q[j][j] : VARIANCE_BOUND; });
     return least;
   }
 
-  // phi[l], noise[l] for l = 0 … doublings-1, and phi[doublings]. The noise of the last level is never formed, but for
-  // what its diagonal is at least, which is returned.
-  Row double_up(const ExpmPlan& plan) {
-    Matrix& U = s.work[0];
+  // Fill phi[l] and noise[l] for l = 0 … doublings-1, and phi[doublings]. The caller needs only three diagonals of the
+  // last noise. Return the least values of its diagonal.
+  Row double_step(const ExpmPlan& plan) {
+    Matrix& U = s.product;
     Row least = {};
     for (int l = 0; l < plan.doublings; ++l) {
       multiply<false, false>(D, s.phi[l], s.phi[l], s.phi[l + 1], 1);
-      least = least_noise(s.noise[l], hold_transition(s.phi[l + 1]));
+      least = least_noise(s.noise[l], clamp_transition(s.phi[l + 1]));
       if (l + 1 < plan.doublings) {
         multiply<false, false>(D, s.noise[l], s.phi[l], U, 1);
         s.noise[l + 1] = s.noise[l];
         multiply<true, true>(D, s.phi[l], U, s.noise[l + 1], 1);
-        hold_noise(s.noise[l + 1], least);
+        clamp_noise(s.noise[l + 1], least);
       }
     }
     return least;
@@ -204,38 +203,36 @@ struct Expm {
     if (plan.doublings == 0) {
       const int n = plan.points;
       for (int v = 0; v < NV; ++v) {
-        out.variance.v[v] = real(rules.weight(n, 0)) * scaled.v[v];
-        extra.v[v] = real(rules.weight(n, n - 1)) * scaled.v[v];
+        out.variance.v[v] = real(quadrature.weight(n, 0)) * scaled.v[v];
+        extra.v[v] = real(quadrature.weight(n, n - 1)) * scaled.v[v];
       }
       each_row(D, [&](int j) {
         for (int m = 1; m < n - 1; ++m) {
-          const Row r = row_at(j, rules.node(n, m), plan.order);
-          const real w = real(rules.weight(n, m)) * scaled[j];
+          const Row r = row_at(j, quadrature.node(n, m), plan.order);
+          const real w = real(quadrature.weight(n, m)) * scaled[j];
           for (int v = 0; v < NV; ++v) out.variance.v[v] += w * r.v[v] * r.v[v];
           for (int h = 0; h < HALF; ++h) out.side.v[h] += w * r.v[h] * r.v[h + HALF];
         }
       });
     } else {
-      const Row least = double_up(plan);
+      const Row least = double_step(plan);
       const Matrix &S = s.phi[plan.doublings - 1], &Q = s.noise[plan.doublings - 1];
-      Matrix& U = s.work[0];
+      Matrix& U = s.product;
       multiply<false, false>(D, Q, S, U, 1);
       each_row(D, [&](int j) {
         out.variance[j] += Q[j][j];
         for (int v = 0; v < NV; ++v) out.variance.v[v] += S[j].v[v] * U[j].v[v];
         for (int h = 0; h < HALF; ++h) out.side.v[h] += S[j].v[h] * U[j].v[h + HALF];
       });
-      for (int v = 0; v < NV; ++v) {  // as in `hold_noise`
-        const vec more = out.variance.v[v] - least.v[v];
-        out.variance.v[v] = least.v[v] + (more < 0 ? -more : more);
-      }
+      for (int v = 0; v < NV; ++v)  // as in `clamp_noise`
+        out.variance.v[v] = least.v[v] + absolute(out.variance.v[v] - least.v[v]);
       for (int i = 0; i < D; ++i) out.side[i] += Q[i][P + i];
     }
     for (int h = 0; h < HALF; ++h) out.side.v[h + HALF] = out.side.v[h];
     transport(D, s.phi[plan.doublings], in, extra, out);
   }
 
-  // The gradient of `forward`: of Z into grad_Z, of q Δ into grad_noise (added), of the belief into grad_in (added).
+  // Set `grad_Z`. Add to `grad_noise`, the gradient by q Δ, and to `grad_in`, the gradient by the belief before.
   void backward(const Matrix& Z, const Row& noise, const State& in, const State& grad, Matrix& grad_Z, Row& grad_noise,
                 State& grad_in) {
     const ExpmPlan plan = series(Z);
@@ -243,29 +240,28 @@ struct Expm {
     Row scaled, grad_scaled = {}, extra = {};
     for (int v = 0; v < NV; ++v) scaled.v[v] = plan.shrink * noise.v[v];
     short_step(plan, scaled);
-    Matrix& grad_phi = s.work[1];
+    Matrix& grad_phi = s.grad_phi;
     if (plan.doublings == 0) {
-      for (int v = 0; v < NV; ++v) extra.v[v] = real(rules.weight(n, n - 1)) * scaled.v[v];
+      for (int v = 0; v < NV; ++v) extra.v[v] = real(quadrature.weight(n, n - 1)) * scaled.v[v];
       Row grad_extra = {};
       transport_backward(D, s.phi[0], in, extra, grad, grad_phi, grad_in, grad_extra);
       for (int v = 0; v < NV; ++v)
-        grad_scaled.v[v] = real(rules.weight(n, n - 1)) * grad_extra.v[v] + real(rules.weight(n, 0)) * grad.variance.v[v];
-      nodes_backward(plan, scaled, grad, grad_phi, grad_scaled);
+        grad_scaled.v[v] = real(quadrature.weight(n, n - 1)) * grad_extra.v[v] + real(quadrature.weight(n, 0)) * grad.variance.v[v];
+      nodes_backward(plan, scaled, grad, grad_scaled);
     } else {
-      double_up(plan);
+      double_step(plan);
       Row ignored = {};
       transport_backward(D, s.phi[plan.doublings], in, extra, grad, grad_phi, grad_in, ignored);
-      Matrix& G = s.work[2];
-      double_up_backward(plan, grad, grad_phi, G);
-      short_step_backward(plan, scaled, G, grad_phi, grad_scaled);
+      double_step_backward(plan, grad);
+      short_step_backward(plan, scaled, grad_scaled);
     }
     series_backward(plan, grad_Z);
     for (int v = 0; v < NV; ++v) grad_noise.v[v] += plan.shrink * grad_scaled.v[v];
   }
 
  private:
-  // grad_term[k] += σ^k · g, row by row.
-  void spread(int j, const Row& g, real sigma, int order) {
+  // The gradient g by row j of Φ(σh)ᵀ adds σ^k g to row j of each grad_term[k].
+  void add_to_terms(int j, const Row& g, real sigma, int order) {
     real power = 1;
     for (int k = 1; k <= order; ++k) {
       power *= sigma;
@@ -273,17 +269,19 @@ struct Expm {
     }
   }
 
-  void start_terms(int j, const Row& grad_phi, int order) {
-    for (int k = 1; k <= order; ++k) s.grad_term[k][j] = grad_phi;
+  // The same for σ = 1, as the first gradient.
+  void set_terms(int j, int order) {
+    for (int k = 1; k <= order; ++k) s.grad_term[k][j] = s.grad_phi[j];
   }
 
-  void nodes_backward(const ExpmPlan& plan, const Row& scaled, const State& grad, const Matrix& grad_phi, Row& grad_scaled) {
+  // The short step without doublings, where only the three diagonals of the noise are computed.
+  void nodes_backward(const ExpmPlan& plan, const Row& scaled, const State& grad, Row& grad_scaled) {
     const int n = plan.points;
     each_row(D, [&](int j) {
-      start_terms(j, grad_phi[j], plan.order);
+      set_terms(j, plan.order);
       vec quadratic = {};
       for (int m = 1; m < n - 1; ++m) {
-        const real sigma = rules.node(n, m), w = rules.weight(n, m);
+        const real sigma = quadrature.node(n, m), w = quadrature.weight(n, m);
         const Row r = row_at(j, sigma, plan.order), t = swapped(r);
         Row g;
         for (int v = 0; v < NV; ++v) {
@@ -291,30 +289,33 @@ struct Expm {
           quadratic += w * r.v[v] * half;
           g.v[v] = 2 * w * scaled[j] * half;
         }
-        spread(j, g, sigma, plan.order);
+        add_to_terms(j, g, sigma, plan.order);
       }
       grad_scaled[j] += sum(quadratic);
     });
   }
 
-  // From the gradient of Φ and of the three noise diagonals after the last doubling back to those of the short step:
-  // Q' = Q + Φ Q Φᵀ gives grad Q = G + Φᵀ G Φ and grad Φ = 2 G Φ Q; Φ' = Φ Φ gives grad Φ = G' Φᵀ + Φᵀ G'.
-  void double_up_backward(const ExpmPlan& plan, const State& grad, Matrix& grad_phi, Matrix& G) {
-    Matrix &U = s.work[0], &turned = s.work[3], &SG = s.work[4], &next = s.work[5];
+  // From the gradients by Φ and by the three noise diagonals after the last doubling to those of the short step.
+  // Q' = Q + Φ Q Φᵀ gives grad Q = G + Φᵀ G Φ and grad Φ = 2 G Φ Q. Φ' = Φ Φ gives grad Φ = F Φᵀ + Φᵀ F with F = grad Φ'.
+  void double_step_backward(const ExpmPlan& plan, const State& grad) {
+    Matrix &grad_phi = s.grad_phi, &next = s.next_grad_phi, &G = s.grad_noise, &SG = s.phi_grad_noise;
+    Matrix &U = s.product, &transposed = s.phi_transposed;
     for (int l = plan.doublings - 1; l >= 0; --l) {
       const Matrix &S = s.phi[l], &Q = s.noise[l], &above = s.phi[l + 1];
       const bool last = l == plan.doublings - 1;
       multiply<false, false>(D, Q, S, U, 1);
-      transpose(D, S, turned);
+      transpose(D, S, transposed);
       each_row(D, [&](int j) {
         each_row(D, [&](int i) {
-          grad_phi[j][i] = std::fabs(above[j][i]) < TRANSITION_BOUND ? tame(grad_phi[j][i]) : real(0);
-          if (!last) G[j][i] = s.noise[l + 1][j][j] < VARIANCE_BOUND && s.noise[l + 1][i][i] < VARIANCE_BOUND ? tame(G[j][i]) : real(0);
+          grad_phi[j][i] = std::fabs(above[j][i]) < TRANSITION_BOUND ? clamp_gradient(grad_phi[j][i]) : real(0);
+          if (last) return;
+          const bool free = s.noise[l + 1][j][j] < VARIANCE_BOUND && s.noise[l + 1][i][i] < VARIANCE_BOUND;
+          G[j][i] = free ? clamp_gradient(G[j][i]) : real(0);
         });
       });
-      multiply<false, false>(D, grad_phi, turned, next, 1);
+      multiply<false, false>(D, grad_phi, transposed, next, 1);
       multiply<true, true>(D, S, grad_phi, next, 1);
-      if (last) {  // G has only the three diagonals
+      if (last) {  // only three diagonals of G are not zero
         each_row(D, [&](int j) {
           const Row us = swapped(U[j]), ss = swapped(S[j]);
           for (int v = 0; v < NV; ++v) {
@@ -331,21 +332,22 @@ struct Expm {
         multiply<false, true>(D, U, G, next, 2);
         multiply<false, false>(D, S, G, SG, 1);
       }
-      multiply<false, true>(D, SG, turned, G, 1);
+      multiply<false, true>(D, SG, transposed, G, 1);
       std::swap(grad_phi, next);
     }
   }
 
-  void short_step_backward(const ExpmPlan& plan, const Row& scaled, const Matrix& G, const Matrix& grad_phi, Row& grad_scaled) {
+  void short_step_backward(const ExpmPlan& plan, const Row& scaled, Row& grad_scaled) {
+    const Matrix& G = s.grad_noise;
     const int n = plan.points;
     each_row(D, [&](int j) {
-      start_terms(j, grad_phi[j], plan.order);
-      grad_scaled[j] += real(rules.weight(n, 0)) * G[j][j];
+      set_terms(j, plan.order);
+      grad_scaled[j] += real(quadrature.weight(n, 0)) * G[j][j];
     });
     for (int m = 1; m < n; ++m) {
-      Matrix& RG = s.work[0];
+      Matrix& RG = s.product;
       multiply<false, false>(D, s.node[m], G, RG, 1);
-      const real sigma = rules.node(n, m), w = rules.weight(n, m);
+      const real sigma = quadrature.node(n, m), w = quadrature.weight(n, m);
       each_row(D, [&](int j) {
         vec quadratic = {};
         Row g;
@@ -354,19 +356,19 @@ struct Expm {
           g.v[v] = 2 * w * scaled[j] * RG[j].v[v];
         }
         grad_scaled[j] += w * sum(quadratic);
-        spread(j, g, sigma, plan.order);
+        add_to_terms(j, g, sigma, plan.order);
       });
     }
   }
 
-  // term_k = term_{k-1} Z / k, backwards.
+  // The backward pass of term_k = term_{k-1} Z / k.
   void series_backward(const ExpmPlan& plan, Matrix& grad_Z) {
-    Matrix& turned = s.work[3];
-    transpose(D, s.term[1], turned);
+    Matrix& transposed = s.phi_transposed;  // of Z here
+    transpose(D, s.term[1], transposed);
     grad_Z.zero();
     for (int k = plan.order; k >= 2; --k) {
       multiply<true, true>(D, s.term[k - 1], s.grad_term[k], grad_Z, real(1) / k);
-      multiply<false, true>(D, s.grad_term[k], turned, s.grad_term[k - 1], real(1) / k);
+      multiply<false, true>(D, s.grad_term[k], transposed, s.grad_term[k - 1], real(1) / k);
     }
     each_row(D, [&](int j) {
       for (int v = 0; v < NV; ++v) grad_Z[j].v[v] = plan.shrink * (grad_Z[j].v[v] + s.grad_term[1][j].v[v]);

@@ -1,18 +1,13 @@
-// Small dense matrices that stay in the first-level cache, as rows of SIMD vectors.
+// Small dense matrices that fit in the first-level cache, as rows of SIMD vectors.
 //
-// A state of size M = 2 D is laid out in W = 2 P lanes: the upper part in lanes 0 … D-1, the lower in lanes P … P+D-1,
-// P being D rounded up to whole vectors. Padding lanes are zero and stay zero. Matrices are W × W with the same padding.
-// Set when this is compiled: REAL (float or double), HALF (vectors in half a row), and the numbers shared with Python.
+// A state of size M = 2 D has W = 2 P lanes: the upper part in lanes 0 … D-1, the lower part in lanes P … P+D-1.
+// P is D rounded up to whole vectors. Padding lanes are zero and stay zero. Matrices are W × W with the same padding.
 #pragma once
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include "pair.h"
 
-using real = REAL;
-constexpr bool SINGLE = sizeof(real) == 4;
 typedef real vec __attribute__((vector_size(32)));
 constexpr int LANES = 32 / sizeof(real);
+static_assert(LANES == CRU_LANES, "Python and C++ disagree on the number of lanes");
 constexpr int NV = 2 * HALF;
 constexpr int P = HALF * LANES;
 constexpr int W = 2 * P;
@@ -30,11 +25,6 @@ struct Matrix {
   void zero() { std::memset(static_cast<void*>(this), 0, sizeof(Matrix)); }
 };
 
-constexpr real MEAN_BOUND = CRU_MEAN_BOUND, VARIANCE_BOUND = CRU_VARIANCE_BOUND, TRANSITION_BOUND = CRU_TRANSITION_BOUND,
-               GRADIENT_BOUND = CRU_GRADIENT_BOUND, MIN_VARIANCE = CRU_MIN_VARIANCE;
-constexpr int MAX_DOUBLINGS = CRU_MAX_DOUBLINGS;
-constexpr real EPSILON = SINGLE ? real(1.1920929e-07) : real(2.220446049250313e-16);
-
 inline vec splat(real x) { return x - vec{}; }
 inline real sum(vec a) {
   typedef real narrow __attribute__((vector_size(16)));
@@ -47,23 +37,20 @@ inline real sum(const Row& a) {
   for (int v = 1; v < NV; ++v) total += a.v[v];
   return sum(total);
 }
-inline real bounded(real x, real limit) { return std::min(std::max(x, -limit), limit); }
-inline real tame(real g) { return g == g ? bounded(g, GRADIENT_BOUND) : real(0); }
-inline vec tame(vec g) {
-  g = g > GRADIENT_BOUND ? splat(GRADIENT_BOUND) : g;
-  g = g < -GRADIENT_BOUND ? splat(-GRADIENT_BOUND) : g;
+inline vec clamp_gradient(vec g) {
+  g = clamp(g, splat(GRADIENT_BOUND));
   return g == g ? g : vec{};
 }
-inline vec most(vec a, vec b) { return a > b ? a : b; }
+inline vec absolute(vec x) { return x < 0 ? -x : x; }
 
-// Visit the rows in use: 0 … D-1 and P … P+D-1.
+// Call f for every row in use: 0 … D-1 and P … P+D-1.
 template <class F>
 inline void each_row(int D, F&& f) {
   for (int j = 0; j < D; ++j) f(j);
   for (int j = P; j < P + D; ++j) f(j);
 }
 
-// Columns v … v+V-1 of C = [C +] scale · A B, or with A transposed. Tiles of R rows × V vectors stay in registers.
+// Columns v … v+V-1 of C = [C +] scale · A B, or of Aᵀ B. Tiles of R rows × V vectors stay in registers.
 template <int R, int V, bool TRANSPOSED, bool ACCUMULATE>
 inline void multiply_columns(int D, const Matrix& A, const Matrix& B, Matrix& C, real scale, int v) {
   const real* a = reinterpret_cast<const real*>(&A);
@@ -113,39 +100,24 @@ inline Row swapped(const Row& a) {
   return b;
 }
 
-// The belief of one series, in lanes: variance = [upper | lower]; side stands in both halves.
+// The belief of one series, in lanes: variance = [upper | lower]. Both halves of `side` hold the same numbers.
 struct State {
   Row mean, variance, side;
+
+  Pair pair(int i) const { return {mean[i], mean[P + i], variance[i], variance[P + i], side[i]}; }
+  void set_pair(int i, const Pair& p) {
+    mean[i] = p.mu, mean[P + i] = p.ml, variance[i] = p.u, variance[P + i] = p.l, side[i] = side[P + i] = p.s;
+  }
 };
-
-// Keep a belief finite and its 2×2 blocks positive semi-definite; see `hold` in cru/functional/belief.py.
-inline void hold(int D, State& s) {
-  for (int i = 0; i < D; ++i) {
-    s.mean[i] = bounded(s.mean[i], MEAN_BOUND), s.mean[P + i] = bounded(s.mean[P + i], MEAN_BOUND);
-    const real u = s.variance[i] = std::min(std::max(s.variance[i], real(0)), VARIANCE_BOUND);
-    const real l = s.variance[P + i] = std::min(std::max(s.variance[P + i], real(0)), VARIANCE_BOUND);
-    const real limit = std::sqrt(u) * std::sqrt(l) * (1 - 8 * EPSILON);
-    s.side[i] = s.side[P + i] = bounded(s.side[i], limit);
-  }
+inline void clamp_belief(int D, State& s) {
+  for (int i = 0; i < D; ++i) s.set_pair(i, clamp_belief(s.pair(i)));
+}
+inline void clamp_belief_backward(int D, const State& s, State& grad) {
+  for (int i = 0; i < D; ++i) grad.set_pair(i, clamp_belief_backward(s.pair(i), grad.pair(i)));
 }
 
-// Gradients do not pass where `hold` holds, and never exceed their bound. `s` may be the belief before or after `hold`.
-inline void hold_backward(int D, const State& s, State& grad) {
-  for (int i = 0; i < D; ++i) {
-    const real u = std::min(std::max(s.variance[i], real(0)), VARIANCE_BOUND);
-    const real l = std::min(std::max(s.variance[P + i], real(0)), VARIANCE_BOUND);
-    const real limit = std::sqrt(u) * std::sqrt(l) * (1 - 8 * EPSILON);
-    const bool free = std::fabs(s.side[i]) < limit || s.side[i] == 0;
-    grad.side[i] = grad.side[P + i] = free ? tame(grad.side[i]) : real(0);
-    for (int j : {i, P + i}) {
-      grad.mean[j] = std::fabs(s.mean[j]) < MEAN_BOUND ? tame(grad.mean[j]) : real(0);
-      grad.variance[j] = s.variance[j] >= 0 && s.variance[j] < VARIANCE_BOUND ? tame(grad.variance[j]) : real(0);
-    }
-  }
-}
-
-// Φ μ and the three diagonals of Φ (Σ + diag-weighted `extra`) Φᵀ, added to `out`. `phi` holds Φᵀ: row j, lane i = Φ_ij.
-// Only rounding is negative there: a variance is never less than that of the noise alone, which `out` holds.
+// Compute Φ μ. Add the three diagonals of Φ (Σ + diag(extra)) Φᵀ to `out`, which holds those of the noise.
+// `phi` is Φᵀ: row j, lane i = Φ_ij. A negative sum is rounding and counts as 0.
 inline void transport(int D, const Matrix& phi, const State& in, const Row& extra, State& out) {
   Row mean = {}, variance = {};
   vec cross[HALF] = {};
@@ -161,11 +133,11 @@ inline void transport(int D, const Matrix& phi, const State& in, const Row& extr
     }
     for (int h = 0; h < HALF; ++h) cross[h] += a.v[h] * ya.v[h + HALF] + b.v[h] * yb.v[h + HALF];
   }
-  for (int v = 0; v < NV; ++v) out.mean.v[v] = mean.v[v], out.variance.v[v] += most(variance.v[v], vec{});
+  for (int v = 0; v < NV; ++v) out.mean.v[v] = mean.v[v], out.variance.v[v] += maximum(variance.v[v], vec{});
   for (int h = 0; h < HALF; ++h) out.side.v[h] += cross[h], out.side.v[h + HALF] += cross[h];
 }
 
-// The gradient of `transport`: of Φᵀ into `grad_phi`, of the state before into `grad_in`, of `extra` into `grad_extra`.
+// Set `grad_phi`, the gradient by Φᵀ. Add to `grad_in` and `grad_extra`, the gradients by the state before and by `extra`.
 inline void transport_backward(int D, const Matrix& phi, const State& in, const Row& extra, const State& grad,
                                Matrix& grad_phi, State& grad_in, Row& grad_extra) {
   for (int j = 0; j < D; ++j) {
@@ -180,7 +152,7 @@ inline void transport_backward(int D, const Matrix& phi, const State& in, const 
       const vec gm = grad.mean.v[v], gv = grad.variance.v[v], gs = grad.side.v[v];
       grad_phi[j].v[v] = 2 * gv * ya.v[v] + gs * ta.v[v] + ma * gm;
       grad_phi[P + j].v[v] = 2 * gv * yb.v[v] + gs * tb.v[v] + mb * gm;
-      // The swapped terms stand twice in a whole row, once for each half: hence the half.
+      // A whole row has each swapped term twice, once in each half. So each counts half.
       const vec half = real(0.5) * gs;
       qa += a.v[v] * (gv * a.v[v] + half * sa.v[v]);
       qb += b.v[v] * (gv * b.v[v] + half * sb.v[v]);

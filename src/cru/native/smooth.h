@@ -1,148 +1,147 @@
-// The paired smoother over whole sequences and its gradient; the maths it must agree with is `smooth_paired` in
-// cru/functional/paired_scan.py. In double whatever the tensors are: the inverse of a nearly known prior needs it.
+// The paired smoother over whole sequences and its gradient. It agrees with `smooth_paired` in
+// cru/functional/paired_scan.py. It computes in double, because the inverse of a small prior covariance needs it.
 #pragma once
 #include <vector>
 
 #include "pair.h"
 
-// All (batch, time, obs), means (batch, time, 2 obs).
-struct SmoothInputs {
-  Beliefs prior, posterior;
-  const real *cos, *sin, *upper, *lower;  // the hop that leads to each time
-};
-struct SmoothGradients {
-  Beliefs prior, posterior;
-  real *cos, *sin;
-};
-
 template <class T>
-inline PairOf<T> calm(const PairOf<T>& g) { return {calm(g.mu), calm(g.ml), calm(g.u), calm(g.l), calm(g.s)}; }
-// The gradient stops where a bound moved the belief.
+inline PairOf<T> clamp_gradient(const PairOf<T>& g) {
+  return {clamp_gradient(g.mu), clamp_gradient(g.ml), clamp_gradient(g.u), clamp_gradient(g.l), clamp_gradient(g.s)};
+}
+// The gradient is zero where `clamp_belief` changed `before` to `after`.
 template <class T>
-inline PairOf<T> held_backward(const PairOf<T>& before, const PairOf<T>& after, PairOf<T> g) {
+inline PairOf<T> clamp_belief_backward(const PairOf<T>& before, const PairOf<T>& after, PairOf<T> g) {
   g.mu = before.mu == after.mu ? g.mu : 0, g.ml = before.ml == after.ml ? g.ml : 0;
   g.u = before.u == after.u ? g.u : 0, g.l = before.l == after.l ? g.l : 0, g.s = before.s == after.s ? g.s : 0;
-  return calm(g);
+  return clamp_gradient(g);
 }
 
 // [[a, b], [c, d]]
 struct Square {
   double a, b, c, d;
 };
-// G = P Φᵀ S⁻¹, with P the posterior of a time and S the prior of the next.
-struct Gain {
+// G = P Φᵀ X with X = S⁻¹, P the posterior covariance of a time and S the prior covariance of the next.
+struct SmootherGain {
   Square G;
-  double xu, xl, xs;  // S⁻¹
+  double xu, xl, xs;  // X
 };
 
 struct Smoother {
-  Rows n;
+  PairedSizes n;
   SmoothInputs in;
+  Rows rows{n.obs};
 
-  void forward(int64_t b, const Beliefs& out, std::vector<double>& room) const {
-    room.resize(5 * n.obs);
-    double* z = room.data();
-    for (int64_t row = (b + 1) * n.time - 1; row >= b * n.time; --row) {
-      step(b, row, z, z);
+  void forward(int64_t series, const Beliefs& out, std::vector<double>& scratch) const {
+    scratch.resize(5 * n.obs);
+    double* smoothed = scratch.data();
+    for (int64_t row = (series + 1) * n.time - 1; row >= series * n.time; --row) {
+      step(series, row, smoothed, smoothed);
 #pragma GCC ivdep
-      for (int64_t d = 0; d < n.obs; ++d) n.put(out, row, d, held(as<real>(load(z, d))));
+      for (int64_t d = 0; d < n.obs; ++d) rows.put(out, row, d, clamp_belief(as<real>(load(smoothed, d))));
     }
   }
 
-  // From the first time to the last, after a second run of the recursion, whose numbers in double were not kept.
-  void backward(int64_t b, const Beliefs& grad, const SmoothGradients& out, std::vector<double>& room) const {
-    const int64_t D = n.obs, first = b * n.time, last = first + n.time - 1, width = 5 * D;
+  // Run the recursion again, because its numbers in double were not kept. Then go from the first time to the last.
+  void backward(int64_t series, const Beliefs& grad, const SmoothGradients& out, std::vector<double>& scratch) const {
+    const int64_t D = n.obs, first = series * n.time, last = first + n.time - 1, width = 5 * D;
     if (n.time == 0) return;
-    room.resize((n.time + 1) * width);
-    double *z = room.data(), *carry = z + n.time * width;
+    scratch.resize((n.time + 1) * width);
+    double *smoothed = scratch.data(), *adjoint = smoothed + n.time * width;
     for (int64_t row = last; row >= first; --row) {
-      double* here = z + (row - first) * width;
-      step(b, row, row == last ? here : here + width, here);
+      double* here = smoothed + (row - first) * width;
+      step(series, row, row == last ? here : here + width, here);
     }
-    std::fill(carry, carry + width, 0.0);
+    std::fill(adjoint, adjoint + width, 0.0);
     for (int64_t d = 0; d < D; ++d) {
-      n.put(out.prior, first, d, Pair{});
+      rows.put(out.prior, first, d, Pair{});
       out.cos[first * D + d] = out.sin[first * D + d] = 0;
     }
     for (int64_t row = first; row <= last; ++row) {
-      const double* here = z + (row - first) * width;
+      const double* here = smoothed + (row - first) * width;
 #pragma GCC ivdep
-      for (int64_t d = 0; d < D; ++d) store(carry, d, settled(load(here, d), load(carry, d), n.get(grad, row, d)));
-      if (row < last) step_backward(row, here + width, carry, out);
+      for (int64_t d = 0; d < D; ++d) store(adjoint, d, belief_gradient(load(here, d), load(adjoint, d), rows.get(grad, row, d)));
+      if (row < last) step_backward(row, here + width, adjoint, out);
     }
 #pragma GCC ivdep
-    for (int64_t d = 0; d < D; ++d) n.put(out.posterior, last, d, as<real>(load(carry, d)));
+    for (int64_t d = 0; d < D; ++d) rows.put(out.posterior, last, d, as<real>(load(adjoint, d)));
   }
 
  private:
-  // The smoothed belief of a row, not held yet, from that of the next; the two may stand in the same place.
-  void step(int64_t b, int64_t row, const double* next, double* here) const {
-    if (row == (b + 1) * n.time - 1) {
+  // The smoothed belief of a row, not clamped yet, from that of the next row. Both may be in the same place.
+  void step(int64_t series, int64_t row, const double* next, double* here) const {
+    if (row == (series + 1) * n.time - 1) {
 #pragma GCC ivdep
-      for (int64_t d = 0; d < n.obs; ++d) store(here, d, as<double>(n.get(in.posterior, row, d)));
+      for (int64_t d = 0; d < n.obs; ++d) store(here, d, as<double>(rows.get(in.posterior, row, d)));
       return;
     }
 #pragma GCC ivdep
     for (int64_t d = 0; d < n.obs; ++d) {
-      const Wide p = as<double>(n.get(in.posterior, row, d)), q = as<double>(n.get(in.prior, row + 1, d));
+      const Wide p = as<double>(rows.get(in.posterior, row, d)), q = as<double>(rows.get(in.prior, row + 1, d));
       const Square G = gain(p, q, (row + 1) * n.obs + d).G;
-      const Wide v = change(held(load(next, d)), q);
-      const double up = G.a * v.u + G.b * v.s, across = G.a * v.s + G.b * v.l;  // G (Σˢ - S)
-      const double back = G.c * v.u + G.d * v.s, low = G.c * v.s + G.d * v.l;
-      store(here, d, {p.mu + G.a * v.mu + G.b * v.ml, p.ml + G.c * v.mu + G.d * v.ml, p.u + up * G.a + across * G.b,
-                      p.l + back * G.c + low * G.d, p.s + up * G.c + across * G.d});
+      const Wide v = difference(clamp_belief(load(next, d)), q);
+      const Square GV = {G.a * v.u + G.b * v.s, G.a * v.s + G.b * v.l, G.c * v.u + G.d * v.s, G.c * v.s + G.d * v.l};
+      store(here, d, {p.mu + G.a * v.mu + G.b * v.ml, p.ml + G.c * v.mu + G.d * v.ml, p.u + GV.a * G.a + GV.b * G.b,
+                      p.l + GV.c * G.c + GV.d * G.d, p.s + GV.a * G.c + GV.b * G.d});
     }
   }
 
-  Gain gain(const Wide& p, const Wide& q, int64_t i) const {
-    const double c = in.cos[i], s = in.sin[i], size = q.u * q.l - q.s * q.s;
-    // Over no gap G = I. Where the prior is known for certain, later readings say nothing: G = 0. Without branches, which
-    // would keep the compiler from vectorising.
+  // G = I over no gap, and G = 0 where the prior is certain, because later observations cannot change it. The code has no
+  // branches, so the compiler vectorises it.
+  SmootherGain gain(const Wide& p, const Wide& q, int64_t i) const {
+    const double c = in.cos[i], s = in.sin[i], determinant = q.u * q.l - q.s * q.s;
     const double moved = std::fabs(c - 1) + std::fabs(s) + std::fabs(in.upper[i]) + std::fabs(in.lower[i]);
-    const double regular = size >= std::numeric_limits<double>::min() ? size : HUGE_VAL;
+    const double regular = determinant >= std::numeric_limits<double>::min() ? determinant : HUGE_VAL;
     const double scale = 1 / (moved == 0 ? HUGE_VAL : regular), unit = moved == 0 ? 1.0 : 0.0;
     const double xu = q.l * scale, xl = q.u * scale, xs = -q.s * scale;
     const Square N = {p.u * c + p.s * s, p.s * c - p.u * s, p.s * c + p.l * s, p.l * c - p.s * s};  // P Φᵀ
     return {{N.a * xu + N.b * xs + unit, N.a * xs + N.b * xl, N.c * xu + N.d * xs, N.c * xs + N.d * xl + unit}, xu, xl, xs};
   }
 
-  // The gradient of a belief before it was held: from what went on to earlier times, and from the output.
-  static Wide settled(const Wide& before, const Wide& carried, const Pair& output) {
-    const Wide z = held(before);
-    const Pair said = as<real>(z);
-    return held_backward(before, z, sum(carried, as<double>(held_backward(said, held(said), output))));
+  // The gradient by a belief that is not clamped yet: `carried` from earlier times plus that of the output.
+  static Wide belief_gradient(const Wide& before, const Wide& carried, const Pair& grad_output) {
+    const Wide after = clamp_belief(before);
+    const Pair output = as<real>(after);
+    const Pair g = clamp_belief_backward(output, clamp_belief(output), grad_output);
+    return clamp_belief_backward(before, after, sum(carried, as<double>(g)));
   }
 
-  // `carry` comes as the gradient of the belief of `row` and leaves as that of the `next` one.
-  void step_backward(int64_t row, const double* next, double* carry, const SmoothGradients& out) const {
+  // `adjoint` comes as the gradient by the belief of `row` and leaves as that by the belief of the next row.
+  void step_backward(int64_t row, const double* next, double* adjoint, const SmoothGradients& out) const {
 #pragma GCC ivdep
     for (int64_t d = 0; d < n.obs; ++d) {
       const int64_t i = (row + 1) * n.obs + d;
-      const Wide p = as<double>(n.get(in.posterior, row, d)), q = as<double>(n.get(in.prior, row + 1, d));
+      const Wide p = as<double>(rows.get(in.posterior, row, d)), q = as<double>(rows.get(in.prior, row + 1, d));
       const auto [G, xu, xl, xs] = gain(p, q, i);
-      const Wide v = change(held(load(next, d)), q), g = load(carry, d);
+      const Wide v = difference(clamp_belief(load(next, d)), q), g = load(adjoint, d);
       const double c = in.cos[i], s = in.sin[i], half = g.s / 2;
+      // T = Γ G, with Γ = [[g.u, g.s/2], [g.s/2, g.l]]
       const Square T = {g.u * G.a + half * G.c, g.u * G.b + half * G.d, half * G.a + g.l * G.c, half * G.b + g.l * G.d};
-      // of μˢ and Σˢ of the next time, Gᵀ g and Gᵀ Γ G
-      const Wide on = {G.a * g.mu + G.c * g.ml, G.b * g.mu + G.d * g.ml, G.a * T.a + G.c * T.c, G.b * T.b + G.d * T.d,
-                       2 * (G.a * T.b + G.c * T.d)};
-      const Square H = {g.mu * v.mu + 2 * (T.a * v.u + T.b * v.s), g.mu * v.ml + 2 * (T.a * v.s + T.b * v.l),
-                        g.ml * v.mu + 2 * (T.c * v.u + T.d * v.s), g.ml * v.ml + 2 * (T.c * v.s + T.d * v.l)};  // of G
-      // of P Φᵀ; zero where G is constant
-      const Square N = {H.a * xu + H.b * xs, H.a * xs + H.b * xl, H.c * xu + H.d * xs, H.c * xs + H.d * xl};
-      const Wide of_prior = {-on.mu, -on.ml, -on.u - G.a * N.a - G.c * N.c, -on.l - G.b * N.b - G.d * N.d,
-                             -on.s - G.a * N.b - G.c * N.d - G.b * N.a - G.d * N.c};
-      const Wide of_posterior = {g.mu, g.ml, g.u + N.a * c - N.b * s, g.l + N.c * s + N.d * c,
-                                 g.s + (N.a - N.d) * s + (N.b + N.c) * c};
-      n.put(out.prior, row + 1, d, as<real>(calm(of_prior)));
-      n.put(out.posterior, row, d, as<real>(calm(of_posterior)));
-      out.cos[i] = real(calm(p.u * N.a + p.s * (N.c + N.b) + p.l * N.d));
-      out.sin[i] = real(calm(p.s * (N.a - N.d) + p.l * N.c - p.u * N.b));
-      store(carry, d, on);
+      // by the smoothed belief of the next time: Gᵀ g and Gᵀ Γ G
+      const Wide grad_next = {G.a * g.mu + G.c * g.ml, G.b * g.mu + G.d * g.ml, G.a * T.a + G.c * T.c, G.b * T.b + G.d * T.d,
+                              2 * (G.a * T.b + G.c * T.d)};
+      // by G: g vᵀ + 2 T V
+      const Square grad_G = {g.mu * v.mu + 2 * (T.a * v.u + T.b * v.s), g.mu * v.ml + 2 * (T.a * v.s + T.b * v.l),
+                             g.ml * v.mu + 2 * (T.c * v.u + T.d * v.s), g.ml * v.ml + 2 * (T.c * v.s + T.d * v.l)};
+      // N, by P Φᵀ: grad_G X. It is zero where G is constant, because X is.
+      const Square N = {grad_G.a * xu + grad_G.b * xs, grad_G.a * xs + grad_G.b * xl, grad_G.c * xu + grad_G.d * xs,
+                        grad_G.c * xs + grad_G.d * xl};
+      const Wide grad_prior = {-grad_next.mu, -grad_next.ml, -grad_next.u - G.a * N.a - G.c * N.c,
+                               -grad_next.l - G.b * N.b - G.d * N.d,
+                               -grad_next.s - G.a * N.b - G.c * N.d - G.b * N.a - G.d * N.c};
+      const Wide grad_posterior = {g.mu, g.ml, g.u + N.a * c - N.b * s, g.l + N.c * s + N.d * c,
+                                   g.s + (N.a - N.d) * s + (N.b + N.c) * c};
+      rows.put(out.prior, row + 1, d, as<real>(clamp_gradient(grad_prior)));
+      rows.put(out.posterior, row, d, as<real>(clamp_gradient(grad_posterior)));
+      out.cos[i] = real(clamp_gradient(p.u * N.a + p.s * (N.c + N.b) + p.l * N.d));
+      out.sin[i] = real(clamp_gradient(p.s * (N.a - N.d) + p.l * N.c - p.u * N.b));
+      store(adjoint, d, grad_next);
     }
   }
 
-  static Wide change(const Wide& z, const Wide& q) { return {z.mu - q.mu, z.ml - q.ml, z.u - q.u, z.l - q.l, z.s - q.s}; }
+  static Wide difference(const Wide& z, const Wide& q) {
+    return {z.mu - q.mu, z.ml - q.ml, z.u - q.u, z.l - q.l, z.s - q.s};
+  }
   Wide load(const double* z, int64_t d) const {
     const int64_t D = n.obs;
     return {z[d], z[D + d], z[2 * D + d], z[3 * D + d], z[4 * D + d]};

@@ -1,38 +1,15 @@
-// The structural filter, smoother and likelihood; the maths to agree with is cru/functional/structural.py. A problem is one
-// variable of one series. The inner loops run over W coefficients, known to the compiler: the true number rounded up, with
-// regressors, variances and rates of 0 for the rest. In double whatever the tensors of the caller are.
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+// The structural filter, smoother and likelihood. They agree with cru/functional/structural.py. A problem is one variable of
+// one series. The inner loops run over W coefficients, a number that the compiler knows: the true number rounded up. The
+// regressors, variances and rates of the added coefficients are 0. All arithmetic is in double.
 #include <vector>
+
+#include "common.h"
 
 namespace {
 
 constexpr double HALF_LOG_TWO_PI = 0.91893853320467274178;
 
-struct Sizes {
-  int64_t time, variables, coefficients, groups;
-};
-struct Inputs {
-  const double *delta, *values;   // (batch, time), (batch, time, variable)
-  const uint8_t* mask;            // (batch, time, variable)
-  const double* regressors;       // (batch, time, coefficient)
-  const double *rate, *var, *noise;  // (variable, coefficient) twice, (variable)
-  const double *mean, *explained;  // the start: (batch, variable, coefficient [, coefficient]), or null
-  const int64_t* group;           // (coefficient), for the smoother
-};
-struct FilterOutputs {
-  double *mean, *var, *nll, *state_mean, *state_explained;
-};
-struct SmoothOutputs {
-  double *mean, *var, *loo_mean, *loo_var;  // the first two (batch, time, variable, group)
-};
-struct LikelihoodOutputs {
-  double *nll, *rate, *var, *noise, *values;  // gradients of the nll for each problem, or null
-};
-
-// Four partial sums, which the compiler keeps in one vector.
+// Four partial sums, which the compiler puts in one vector.
 template <int W>
 inline double dot(const double* x, const double* y) {
   double sum[4] = {0, 0, 0, 0};
@@ -60,55 +37,55 @@ struct alignas(64) Moments {
   double m[W], G[W][W];
 };
 
-// What one observed or unobserved row leaves for the way back.
+// What the backward pass needs of one row, observed or not.
 template <int W>
 struct alignas(64) Row {
-  double a[W], h[W], Ph[W], mean, e, S, gap;
+  double a[W], h[W], Ph[W], mean, e, S, gap;  // e: innovation, 0 where nothing is observed; S: its variance
   bool observed;
 };
 
 template <int W>
 struct alignas(64) Filter {
-  const Sizes& n;
-  const Inputs& in;
+  const StructuralSizes& n;
+  const StructuralInputs& in;
   int64_t batch, variable;
-  double rate[W] = {}, var[W] = {}, a[W], noise, gap = -1;  // `a` belongs to `gap`
-  Moments<W> now;
+  double rate[W] = {}, var[W] = {}, a[W], noise, gap = -1;  // a = exp(-gap rate)
+  Moments<W> state;
 
-  Filter(const Sizes& sizes, const Inputs& inputs, int64_t problem)
+  Filter(const StructuralSizes& sizes, const StructuralInputs& inputs, int64_t problem)
       : n(sizes), in(inputs), batch(problem / sizes.variables), variable(problem % sizes.variables) {
     const int64_t D = n.coefficients;
     std::copy_n(in.rate + variable * D, D, rate), std::copy_n(in.var + variable * D, D, var);
     noise = std::max(in.noise[variable], double(CRU_MIN_VARIANCE));
-    std::memset(&now, 0, sizeof now);
+    std::memset(&state, 0, sizeof state);
     if (!in.mean) return;
-    std::copy_n(in.mean + problem * D, D, now.m);
-    for (int64_t d = 0; d < D; ++d) std::copy_n(in.explained + (problem * D + d) * D, D, now.G[d]);
+    std::copy_n(in.mean + problem * D, D, state.m);
+    for (int64_t d = 0; d < D; ++d) std::copy_n(in.explained + (problem * D + d) * D, D, state.G[d]);
   }
 
   int64_t row(int64_t t) const { return batch * n.time + t; }
   int64_t cell(int64_t t) const { return row(t) * n.variables + variable; }
 
-  // Readings on a grid share their gap, and cos and sin share their rate: compute each factor once.
-  void factors(double delta) {
+  // Compute each factor once: rows on a grid have equal gaps, and cos and sin have equal rates.
+  void set_gap(double delta) {
     if (delta == gap) return;
     gap = delta;
     for (int d = 0; d < W; ++d) a[d] = d && rate[d] == rate[d - 1] ? a[d - 1] : std::exp(-delta * rate[d]);
   }
   void predict(double delta) {
-    factors(delta);
+    set_gap(delta);
     if (delta == 0) return;
-    for (int d = 0; d < W; ++d) now.m[d] *= a[d];
-    scale<W>(now.G, a);
+    for (int d = 0; d < W; ++d) state.m[d] *= a[d];
+    scale<W>(state.G, a);
   }
-  // Fill everything of `out` for row t after `predict`.
-  void look(int64_t t, double delta, Row<W>& out) const {
+  // Fill `out` for row t, after `predict`.
+  void innovate(int64_t t, double delta, Row<W>& out) const {
     std::copy_n(in.regressors + row(t) * n.coefficients, n.coefficients, out.h);
     std::fill(out.h + n.coefficients, out.h + W, 0.0);
     std::copy_n(a, W, out.a);
-    multiply<W>(now.G, out.h, out.Ph);
+    multiply<W>(state.G, out.h, out.Ph);
     for (int d = 0; d < W; ++d) out.Ph[d] = var[d] * out.h[d] - out.Ph[d];
-    out.mean = dot<W>(out.h, now.m), out.S = std::max(dot<W>(out.h, out.Ph), 0.0) + noise, out.gap = delta;
+    out.mean = dot<W>(out.h, state.m), out.S = std::max(dot<W>(out.h, out.Ph), 0.0) + noise, out.gap = delta;
     out.observed = in.mask[cell(t)];
     out.e = out.observed ? in.values[cell(t)] - out.mean : 0;
   }
@@ -116,9 +93,9 @@ struct alignas(64) Filter {
     if (!row.observed) return;
     const double weight = row.e / row.S;
     for (int i = 0; i < W; ++i) {
-      now.m[i] += row.Ph[i] * weight;
+      state.m[i] += row.Ph[i] * weight;
       const double gain = row.Ph[i] / row.S;
-      for (int j = 0; j < W; ++j) now.G[i][j] += gain * row.Ph[j];
+      for (int j = 0; j < W; ++j) state.G[i][j] += gain * row.Ph[j];
     }
   }
 };
@@ -128,10 +105,10 @@ inline double nll_of(const Row<W>& row) {
   return HALF_LOG_TWO_PI + 0.5 * (std::log(row.S) + row.e * row.e / row.S);
 }
 
-// r and N of the smoother, which are also the adjoints of the likelihood.
+// r and N of the smoother. They are also the adjoints of the likelihood; docs/backward.md shows why.
 template <int W>
 struct alignas(64) Adjoint {
-  double r[W] = {}, N[W][W] = {}, u, d;
+  double r[W] = {}, N[W][W] = {}, u, d;  // u, d: of the last observed row
 
   void update(const Row<W>& row) {
     double K[W], NK[W];
@@ -144,7 +121,7 @@ struct alignas(64) Adjoint {
       for (int j = 0; j < W; ++j) N[i][j] += left * row.h[j] - row.h[i] * NK[j];
     }
   }
-  void carry(const Row<W>& row) {
+  void predict(const Row<W>& row) {
     if (row.gap == 0) return;
     for (int i = 0; i < W; ++i) r[i] *= row.a[i];
     scale<W>(N, row.a);
@@ -152,37 +129,37 @@ struct alignas(64) Adjoint {
 };
 
 template <int W>
-void filter(const Sizes& n, const Inputs& in, const FilterOutputs& out, int64_t problem) {
+void filter(const StructuralSizes& n, const StructuralInputs& in, const StructuralFilterOutputs& out, int64_t problem) {
   Filter<W> run(n, in, problem);
   Row<W> row;
   double nll = 0;
   for (int64_t t = 0; t < n.time; ++t) {
     const double delta = in.delta[run.row(t)];
     run.predict(delta);
-    run.look(t, delta, row);
+    run.innovate(t, delta, row);
     out.mean[run.cell(t)] = row.mean, out.var[run.cell(t)] = row.S - run.noise;
     if (row.observed) nll += nll_of(row);
     run.update(row);
   }
   out.nll[problem] = nll;
   const int64_t D = n.coefficients;
-  std::copy_n(run.now.m, D, out.state_mean + problem * D);
-  for (int64_t d = 0; d < D; ++d) std::copy_n(run.now.G[d], D, out.state_explained + (problem * D + d) * D);
+  std::copy_n(run.state.m, D, out.state_mean + problem * D);
+  for (int64_t d = 0; d < D; ++d) std::copy_n(run.state.G[d], D, out.state_explained + (problem * D + d) * D);
 }
 
 template <int W>
 struct Smoother {
   std::vector<Row<W>> tape;
-  std::vector<double> cross, means;  // P h and hᵀ m of each row and group
+  std::vector<double> cross, moments;  // of each row and group: P h; hᵀ m and hᵀ P h
 
-  void operator()(const Sizes& n, const Inputs& in, const SmoothOutputs& out, int64_t problem) {
+  void operator()(const StructuralSizes& n, const StructuralInputs& in, const StructuralSmoothOutputs& out, int64_t problem) {
     const int64_t groups = n.groups;
-    tape.resize(n.time), cross.resize(n.time * groups * W), means.resize(n.time * groups * 2);
+    tape.resize(n.time), cross.resize(n.time * groups * W), moments.resize(n.time * groups * 2);
     Filter<W> run(n, in, problem);
     for (int64_t t = 0; t < n.time; ++t) {
       const double delta = in.delta[run.row(t)];
       run.predict(delta);
-      run.look(t, delta, tape[t]);
+      run.innovate(t, delta, tape[t]);
       split(run, tape[t], t);
       run.update(tape[t]);
     }
@@ -196,45 +173,45 @@ struct Smoother {
         const int64_t at = t * groups + g;
         const double* Ph = &cross[at * W];
         multiply<W>(back.N, Ph, NP);
-        out.mean[cell * groups + g] = means[2 * at] + dot<W>(Ph, back.r);
-        out.var[cell * groups + g] = std::max(means[2 * at + 1] - dot<W>(Ph, NP), 0.0);
+        out.mean[cell * groups + g] = moments[2 * at] + dot<W>(Ph, back.r);
+        out.var[cell * groups + g] = std::max(moments[2 * at + 1] - dot<W>(Ph, NP), 0.0);
       }
       if (out.loo_mean) {
-        // the same variance, without its cancellation where the noise is far below the prior variance
-        const double left = row.observed ? run.noise * back.d : 1;
-        if (left < 0.5) out.var[cell] = run.noise * (1 - left);
+        // The same variance without cancellation, for noise far below the prior variance.
+        const double ratio = row.observed ? run.noise * back.d : 1;
+        if (ratio < 0.5) out.var[cell] = run.noise * (1 - ratio);
         out.loo_mean[cell] = row.observed ? in.values[cell] - back.u / back.d : out.mean[cell];
         out.loo_var[cell] = row.observed ? std::max(1 / back.d - run.noise, 0.0) : out.var[cell];
       }
-      back.carry(row);
+      back.predict(row);
     }
   }
 
  private:
-  // One group is the whole signal, which the row knows already.
+  // With one group, the row already has the results.
   void split(const Filter<W>& run, const Row<W>& row, int64_t t) {
     const int64_t groups = run.n.groups;
     if (groups == 1) {
       std::copy_n(row.Ph, W, &cross[t * W]);
-      means[2 * t] = row.mean, means[2 * t + 1] = row.S - run.noise;
+      moments[2 * t] = row.mean, moments[2 * t + 1] = row.S - run.noise;
       return;
     }
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t at = t * groups + g;
       double h[W] = {}, *Ph = &cross[at * W];
       for (int64_t d = 0; d < run.n.coefficients; ++d) h[d] = run.in.group[d] == g ? row.h[d] : 0;
-      multiply<W>(run.now.G, h, Ph);
+      multiply<W>(run.state.G, h, Ph);
       for (int d = 0; d < W; ++d) Ph[d] = run.var[d] * h[d] - Ph[d];
-      means[2 * at] = dot<W>(h, run.now.m), means[2 * at + 1] = dot<W>(h, Ph);
+      moments[2 * at] = dot<W>(h, run.state.m), moments[2 * at + 1] = dot<W>(h, Ph);
     }
   }
 };
 
-// The likelihood and its gradient in closed form, on the observed rows only. With M = (r rᵀ - N) / 2, the gradients of the
-// log likelihood are
-//   noise:  Σ (u² - d) / 2          var_d:  Σ (M before - M after the update)_dd
+// The likelihood and its gradient in closed form, on the observed rows only. docs/backward.md derives it. With
+// M = (r rᵀ - N) / 2, the gradients of the log likelihood are
+//   noise:  Σ (u² - d) / 2          var_d:  Σ (M after the backward update - M before it)_dd
 //   value:  -u                      rate_d: -gap (r m - Σ_j 2 M_dj G_dj), with m and G as predicted for the row.
-// The tape needs G of every row. So it holds a part of the rows that fits the cache, and the others are filtered again.
+// The gradient needs G of every row. The tape holds a part of the rows that fits the cache. The other parts are filtered again.
 template <int W>
 struct Likelihood {
   struct alignas(64) Step {
@@ -247,7 +224,7 @@ struct Likelihood {
   std::vector<int64_t> rows;
   std::vector<double> gaps;
 
-  void operator()(const Sizes& n, const Inputs& in, const LikelihoodOutputs& out, int64_t problem) {
+  void operator()(const StructuralSizes& n, const StructuralInputs& in, const StructuralLikelihoodOutputs& out, int64_t problem) {
     Filter<W> run(n, in, problem);
     rows.clear(), gaps.clear(), starts.clear();
     double gap = 0;
@@ -259,35 +236,35 @@ struct Likelihood {
     const int64_t count = rows.size(), parts = (count + PART - 1) / PART;
     double nll = 0;
     for (int64_t part = 0; part < parts; ++part) {
-      starts.push_back(run.now);
+      starts.push_back(run.state);
       nll += forward(run, part, count);
     }
     out.nll[problem] = nll;
     if (!out.rate) return;
     Adjoint<W> back;
-    double by_rate[W] = {}, by_var[W] = {}, by_noise = 0;
+    double grad_rate[W] = {}, grad_var[W] = {}, grad_noise = 0;
     for (int64_t part = parts - 1; part >= 0; --part) {
-      if (part < parts - 1) run.now = starts[part], forward(run, part, count);
+      if (part < parts - 1) run.state = starts[part], forward(run, part, count);
       for (int64_t k = std::min(count, (part + 1) * PART) - 1; k >= part * PART; --k) {
         const Step& step = tape[k - part * PART];
-        for (int d = 0; d < W; ++d) by_var[d] += back.r[d] * back.r[d] - back.N[d][d];
+        for (int d = 0; d < W; ++d) grad_var[d] += back.r[d] * back.r[d] - back.N[d][d];
         back.update(step.row);
-        for (int d = 0; d < W; ++d) by_var[d] -= back.r[d] * back.r[d] - back.N[d][d];
-        by_noise -= back.u * back.u - back.d;
+        for (int d = 0; d < W; ++d) grad_var[d] -= back.r[d] * back.r[d] - back.N[d][d];
+        grad_noise -= back.u * back.u - back.d;
         out.values[run.cell(rows[k])] = back.u;
         if (step.row.gap == 0) continue;
         double inner[W] = {};
         for (int i = 0; i < W; ++i)
           for (int j = 0; j < W; ++j) inner[j] += step.predicted.G[i][j] * (back.N[i][j] - back.r[i] * back.r[j]);
-        for (int d = 0; d < W; ++d) by_rate[d] += step.row.gap * (back.r[d] * step.predicted.m[d] + inner[d]);
-        back.carry(step.row);
+        for (int d = 0; d < W; ++d) grad_rate[d] += step.row.gap * (back.r[d] * step.predicted.m[d] + inner[d]);
+        back.predict(step.row);
       }
     }
     for (int64_t d = 0; d < n.coefficients; ++d) {
-      out.rate[problem * n.coefficients + d] = by_rate[d];
-      out.var[problem * n.coefficients + d] = 0.5 * by_var[d];
+      out.rate[problem * n.coefficients + d] = grad_rate[d];
+      out.var[problem * n.coefficients + d] = 0.5 * grad_var[d];
     }
-    out.noise[problem] = in.noise[run.variable] >= double(CRU_MIN_VARIANCE) ? 0.5 * by_noise : 0;
+    out.noise[problem] = in.noise[run.variable] >= double(CRU_MIN_VARIANCE) ? 0.5 * grad_noise : 0;
   }
 
  private:
@@ -296,8 +273,8 @@ struct Likelihood {
     for (int64_t k = part * PART; k < std::min(count, (part + 1) * PART); ++k) {
       Step& step = tape[k - part * PART];
       run.predict(gaps[k]);
-      run.look(rows[k], gaps[k], step.row);
-      step.predicted = run.now;
+      run.innovate(rows[k], gaps[k], step.row);
+      step.predicted = run.state;
       nll += nll_of(step.row);
       run.update(step.row);
     }
@@ -305,7 +282,8 @@ struct Likelihood {
   }
 };
 
-// Call work<W>() for the smallest W that holds the coefficients.
+// Run WORK(W) with the smallest W that is not less than D.
+static_assert(CRU_MAX_COEFFICIENTS == 64, "Python and C++ disagree on the number of coefficients");
 #define FOR_EACH_SIZE(D, WORK) \
   if (D <= 4) { WORK(4); } \
   else if (D <= 8) { WORK(8); } \
@@ -317,47 +295,31 @@ struct Likelihood {
   else if (D <= 48) { WORK(48); } \
   else { WORK(64); }
 
-// A struct of numbers or pointers from the array of them that Python hands over.
-template <class T>
-T from(const void* array) {
-  T filled;
-  std::memcpy(&filled, array, sizeof filled);
-  return filled;
-}
-
 }  // namespace
 
-extern "C" {
-
-void cru_structural_filter(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
-  const Sizes n = from<Sizes>(sizes);
-  const Inputs in = from<Inputs>(inputs);
-  const FilterOutputs out = from<FilterOutputs>(outputs);
+// Each function takes the problems first … last-1.
+CRU_EXPORT void cru_structural_filter(const StructuralSizes* sizes, const StructuralInputs* inputs,
+                                      const StructuralFilterOutputs* outputs, int64_t first, int64_t last) {
 #define RUN(W) \
-  for (int64_t p = begin; p < end; ++p) filter<W>(n, in, out, p)
-  FOR_EACH_SIZE(n.coefficients, RUN)
+  for (int64_t p = first; p < last; ++p) filter<W>(*sizes, *inputs, *outputs, p)
+  FOR_EACH_SIZE(sizes->coefficients, RUN)
 #undef RUN
 }
 
-void cru_structural_smooth(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
-  const Sizes n = from<Sizes>(sizes);
-  const Inputs in = from<Inputs>(inputs);
-  const SmoothOutputs out = from<SmoothOutputs>(outputs);
+CRU_EXPORT void cru_structural_smooth(const StructuralSizes* sizes, const StructuralInputs* inputs,
+                                      const StructuralSmoothOutputs* outputs, int64_t first, int64_t last) {
 #define RUN(W) \
   Smoother<W> smooth; \
-  for (int64_t p = begin; p < end; ++p) smooth(n, in, out, p)
-  FOR_EACH_SIZE(n.coefficients, RUN)
+  for (int64_t p = first; p < last; ++p) smooth(*sizes, *inputs, *outputs, p)
+  FOR_EACH_SIZE(sizes->coefficients, RUN)
 #undef RUN
 }
 
-void cru_structural_likelihood(const int64_t* sizes, const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) {
-  const Sizes n = from<Sizes>(sizes);
-  const Inputs in = from<Inputs>(inputs);
-  const LikelihoodOutputs out = from<LikelihoodOutputs>(outputs);
+CRU_EXPORT void cru_structural_likelihood(const StructuralSizes* sizes, const StructuralInputs* inputs,
+                                          const StructuralLikelihoodOutputs* outputs, int64_t first, int64_t last) {
 #define RUN(W) \
   Likelihood<W> likelihood; \
-  for (int64_t p = begin; p < end; ++p) likelihood(n, in, out, p)
-  FOR_EACH_SIZE(n.coefficients, RUN)
+  for (int64_t p = first; p < last; ++p) likelihood(*sizes, *inputs, *outputs, p)
+  FOR_EACH_SIZE(sizes->coefficients, RUN)
 #undef RUN
-}
 }

@@ -1,7 +1,8 @@
 """The compiled structural filter, smoother and likelihood."""
 
 import ctypes
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
@@ -9,17 +10,31 @@ from torch import Tensor
 
 from cru.functional.gaps import gaps
 from cru.functional.structural import Components, Filtered, Smoothed, StructuralState
-from cru.native.build import structural_library, switched_off
-from cru.native.call import check_alike, pointers, threaded, transformed
+from cru.native.build import structural_library
+from cru.native.call import check_tensors, pointers, switched_off, threaded, transformed
+from cru.native.layout import (
+    MAX_COEFFICIENTS,
+    StructuralFilterOutputs,
+    StructuralInputs,
+    StructuralLikelihoodOutputs,
+    StructuralSizes,
+    StructuralSmoothOutputs,
+)
 
-MAX_COEFFICIENTS = 64
+_OUTPUTS: dict[str, type[ctypes.Structure]] = {
+    "filter": StructuralFilterOutputs,
+    "smooth": StructuralSmoothOutputs,
+    "likelihood": StructuralLikelihoodOutputs,
+}
 
 
 def structural_available(regressors: Float[Tensor, "batch time coefficient"], *constants: Tensor | None) -> bool:
-    """Whether the compiled functions can take this call: on the CPU, with a compiler, outside compiled graphs.
+    """Return whether the compiled functions support this call: on the CPU, with a compiler, outside compiled graphs.
 
-    ``constants`` are the tensors for which the called function has no gradient: everything for the filter and the
-    smoothers, ``times``, ``regressors`` and the state for `nll_structural`.
+    Args:
+        regressors: the regressors of the call.
+        constants: the tensors for which the function has no gradient. For the filter and the smoothers these are all
+            tensors. For `nll_structural` they are ``times``, ``regressors`` and the state.
     """
     if torch.compiler.is_compiling() or torch.compiler.is_exporting() or transformed():
         return False
@@ -37,14 +52,19 @@ def filter_structural(
     components: Components,
     state: StructuralState | None = None,
 ) -> Filtered:
-    """As `cru.functional.structural.filter_structural`, without gradients. Call `structural_available` first."""
+    """Compute `cru.functional.structural.filter_structural` faster, without gradients. See `structural_available`.
+
+    Raises:
+        ValueError: if a tensor has another shape, dtype or device than expected.
+    """
     inputs = _inputs(times, values, mask, regressors, components, state)
     batch, _, variables = values.shape
     coefficients = regressors.shape[-1]
-    mean, var = (torch.empty_like(inputs[1]) for _ in range(2))
+    mean, var = (torch.empty_like(inputs.values) for _ in range(2))
     nll, state_mean = mean.new_empty(batch, variables), mean.new_empty(batch, variables, coefficients)
     explained = mean.new_empty(batch, variables, coefficients, coefficients)
-    _run("filter", inputs, [mean, var, nll, state_mean, explained])
+    outputs = {"mean": mean, "var": var, "nll": nll, "state_mean": state_mean, "state_explained": explained}
+    _run("filter", inputs, outputs)
     last = StructuralState(state_mean, explained, times[:, -1])
     return Filtered(mean.to(values.dtype), var.to(values.dtype), nll.to(values.dtype), last)
 
@@ -57,11 +77,15 @@ def smooth_structural(
     components: Components,
     state: StructuralState | None = None,
 ) -> Smoothed:
-    """As `cru.functional.structural.smooth_structural`, without gradients. Call `structural_available` first."""
+    """Compute `cru.functional.structural.smooth_structural` faster, without gradients. See `structural_available`.
+
+    Raises:
+        ValueError: if a tensor has another shape, dtype or device than expected.
+    """
     inputs = _inputs(times, values, mask, regressors, components, state)
-    outputs = [torch.empty_like(inputs[1]) for _ in range(4)]
-    _run("smooth", inputs, outputs)
-    return Smoothed(*(result.to(values.dtype) for result in outputs))
+    found = Smoothed(*(torch.empty_like(inputs.values) for _ in range(4)))
+    _run("smooth", inputs, found._asdict())
+    return Smoothed(*(result.to(values.dtype) for result in found))
 
 
 def smooth_components(
@@ -73,12 +97,17 @@ def smooth_components(
     groups: Int64[Tensor, " coefficient"],
     state: StructuralState | None = None,
 ) -> tuple[Float[Tensor, "batch time variable group"], Float[Tensor, "batch time variable group"]]:
-    """As `cru.functional.structural.smooth_components`, without gradients. Call `structural_available` first."""
+    """Compute `cru.functional.structural.smooth_components` faster, without gradients. See `structural_available`.
+
+    Raises:
+        ValueError: if a tensor has another shape, dtype or device than expected.
+    """
     inputs = _inputs(times, values, mask, regressors, components, state)
-    check_alike(regressors, {"groups": (groups, regressors.shape[-1:])}, torch.int64)
+    check_tensors(regressors, {"groups": (groups, regressors.shape[-1:])}, torch.int64)
     count = int(groups.max()) + 1
-    mean, var = (inputs[1].new_empty(*values.shape, count) for _ in range(2))
-    _run("smooth", inputs, [mean, var, None, None], groups.contiguous(), count)
+    mean, var = (inputs.values.new_empty(*values.shape, count) for _ in range(2))
+    outputs = {"mean": mean, "var": var, "loo_mean": None, "loo_var": None}
+    _run("smooth", inputs._replace(group=groups.contiguous()), outputs, count)
     return mean.to(values.dtype), var.to(values.dtype)
 
 
@@ -90,38 +119,58 @@ def nll_structural(
     components: Components,
     state: StructuralState | None = None,
 ) -> Float[Tensor, "batch variable"]:
-    """The `nll` of `filter_structural`, with gradients for ``values`` and ``components``, in one pass for both.
+    """Compute the ``nll`` of `filter_structural`, with gradients by ``values`` and ``components``.
 
-    Unobserved rows cost nothing.
+    One pass computes both. Unobserved rows cost nothing.
+
+    Raises:
+        ValueError: if a tensor has another shape, dtype or device than expected.
     """
     inputs = _inputs(times, values, mask, regressors, components, state)
     nll: Tensor = _Likelihood.apply(*inputs)  # type: ignore[no-untyped-call]
     return nll.to(values.dtype)
 
 
+class _Inputs(NamedTuple):
+    """The tensors of a call, with the names of `StructuralInputs`. They are contiguous and in double."""
+
+    delta: Tensor
+    values: Tensor
+    mask: Tensor
+    regressors: Tensor
+    rate: Tensor
+    var: Tensor
+    noise: Tensor
+    mean: Tensor | None = None
+    explained: Tensor | None = None
+    group: Tensor | None = None
+
+
 class _Likelihood(torch.autograd.Function):
-    """The gradient in closed form comes with the likelihood itself; going back only weights it."""
+    """Compute the gradient in closed form together with the likelihood. The backward pass only weights it."""
 
     @staticmethod
-    def forward(ctx: Any, delta: Tensor, values: Tensor, *rest: Tensor | None) -> Tensor:
-        inputs = [delta, values, *rest]
-        batch, _, variables = values.shape
-        nll = values.new_empty(batch, variables)
+    def forward(ctx: Any, *tensors: Any) -> Tensor:
+        inputs = _Inputs(*tensors)
+        batch, _, variables = inputs.values.shape
+        nll = inputs.values.new_empty(batch, variables)
         if not any(ctx.needs_input_grad):
-            _run("likelihood", inputs, [nll, None, None, None, None])
+            _run("likelihood", inputs, {"nll": nll, "rate": None, "var": None, "noise": None, "values": None})
             return nll
-        shape = (batch, *cast(Tensor, rest[2]).shape)
-        grads = [values.new_empty(shape), values.new_empty(shape), torch.empty_like(nll), torch.zeros_like(values)]
-        _run("likelihood", inputs, [nll, *grads])
-        ctx.save_for_backward(*grads)
+        rate, var = (nll.new_empty(batch, *inputs.rate.shape) for _ in range(2))
+        noise, values = torch.empty_like(nll), torch.zeros_like(inputs.values)
+        _run("likelihood", inputs, {"nll": nll, "rate": rate, "var": var, "noise": noise, "values": values})
+        ctx.save_for_backward(rate, var, noise, values)
         return nll
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         rate, var, noise, values = ctx.saved_tensors
-        by_rate, by_var = (torch.einsum("bv,bvd->vd", weight, grad) for grad in (rate, var))
-        return None, weight[:, None] * values, None, None, by_rate, by_var, (weight * noise).sum(0), None, None
+        grad_rate, grad_var = (torch.einsum("bv,bvd->vd", weight, grad) for grad in (rate, var))
+        grads = {"values": weight[:, None] * values, "rate": grad_rate, "var": grad_var}
+        grads["noise"] = (weight * noise).sum(0)
+        return tuple(grads.get(name) for name in _Inputs._fields)
 
 
 def _inputs(
@@ -131,31 +180,33 @@ def _inputs(
     regressors: Tensor,
     components: Components,
     state: StructuralState | None,
-) -> list[Any]:
-    """What the kernel reads, in its order: contiguous, in double, and of the shapes that it relies on."""
+) -> _Inputs:
+    """Check the tensors of a call and convert them to what the compiled code reads."""
     batch, time, variables = values.shape
     each = (variables, regressors.shape[-1])
-    check_alike(values, {"times": (times, (batch, time))}, torch.float64)
-    check_alike(values, {"mask": (mask, values.shape)}, torch.bool)
-    check_alike(regressors, {"regressors": (regressors, (batch, time, each[1]))})
+    check_tensors(values, {"times": (times, (batch, time))}, torch.float64)
+    check_tensors(values, {"mask": (mask, values.shape)}, torch.bool)
+    check_tensors(regressors, {"regressors": (regressors, (batch, time, each[1]))})
     for name, tensor, shape in zip(Components._fields, components, (each, each, each[:1]), strict=True):
-        check_alike(tensor, {name: (tensor, shape)})
-    start: list[Tensor | None] = [None, None]
+        check_tensors(tensor, {name: (tensor, shape)})
+    start: dict[str, Tensor] = {}
     if state is not None:
         shapes = {"mean": (batch, *each), "explained": (batch, *each, each[1]), "time": (batch,)}
-        check_alike(
+        check_tensors(
             values, {f"state.{name}": (getattr(state, name), shape) for name, shape in shapes.items()}, torch.float64
         )
-        start = [state.mean.contiguous(), state.explained.contiguous()]
+        start = {"mean": state.mean.contiguous(), "explained": state.explained.contiguous()}
     delta = gaps(times, None if state is None else state.time, 1.0, torch.float64)
-    real = [tensor.double().contiguous() for tensor in (delta, values, regressors, *components)]
-    return [*real[:2], mask.contiguous(), *real[2:], *start]
+    delta, values, regressors, rate, var, noise = (
+        tensor.double().contiguous() for tensor in (delta, values, regressors, *components)
+    )
+    return _Inputs(delta, values, mask.contiguous(), regressors, rate, var, noise, **start)
 
 
-def _run(name: str, inputs: list[Any], outputs: list[Any], groups: Tensor | None = None, count: int = 1) -> None:
-    """Call a function of the kernel for all problems: (series, variable)."""
-    batch, time, variables = inputs[1].shape
-    sizes = (ctypes.c_int64 * 4)(time, variables, inputs[3].shape[-1], count)
+def _run(name: str, inputs: _Inputs, outputs: Mapping[str, Tensor | None], groups: int = 1) -> None:
+    """Call a compiled function for all problems. A problem is one variable of one series."""
+    batch, time, variables = inputs.values.shape
+    sizes = StructuralSizes(time=time, variables=variables, coefficients=inputs.regressors.shape[-1], groups=groups)
     call = getattr(cast(ctypes.CDLL, structural_library()), f"cru_structural_{name}")
-    given, results = pointers([*inputs, groups]), pointers(outputs)
+    given, results = pointers(StructuralInputs, **inputs._asdict()), pointers(_OUTPUTS[name], **outputs)
     threaded(batch * variables, lambda first, last: call(sizes, given, results, first, last))

@@ -1,5 +1,6 @@
 """Training: settings, presets, the loop with its checkpoints, and whole runs."""
 
+from cru.training.paper import create_paper, paper_options
 from cru.training.presets import models_of, presets, settings_for
 from cru.training.run import load_model, run
 from cru.training.settings import DataSettings, ModelSettings, RunSettings, TrainingSettings
@@ -9,8 +10,10 @@ __all__ = [
     "ModelSettings",
     "RunSettings",
     "TrainingSettings",
+    "create_paper",
     "load_model",
     "models_of",
+    "paper_options",
     "presets",
     "run",
     "settings_for",

@@ -1,9 +1,8 @@
 """Checkpoints: one safetensors file each, tensors and a JSON header, written atomically. Nothing is ever unpickled."""
 
-import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from cru.files import read_bounded, write_atomically
+from cru.files import read_bounded, sha256, write_atomically
 
 _FORMAT = "cru checkpoint 2"
 
@@ -25,7 +24,7 @@ def pack_checkpoint(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) ->
     """Make the content of a checkpoint."""
     kept = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(header)
-    metadata = {"format": _FORMAT, "sha256": _digest(kept, text), "header": text}
+    metadata = {"format": _FORMAT, "sha256": _tensor_checksum(kept, text), "header": text}
     return save(kept, metadata)
 
 
@@ -50,7 +49,7 @@ def parse_checkpoint(content: bytes, path: Path) -> tuple[dict[str, Tensor], dic
         raise ValueError(f"{path} is truncated or not a checkpoint of this library; it was not read.") from None
     if not known:
         raise ValueError(f"{path} is not a checkpoint of this library: its format is not {_FORMAT!r}.")
-    if not isinstance(header, dict) or _digest(tensors, text) != metadata.get("sha256"):
+    if not isinstance(header, dict) or _tensor_checksum(tensors, text) != metadata.get("sha256"):
         raise ValueError(f"{path} is damaged: its checksum differs; it was not used.")
     return tensors, header
 
@@ -97,11 +96,14 @@ def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _digest(tensors: Mapping[str, Tensor], header: str) -> str:
-    digest = hashlib.sha256(header.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)  # an empty tensor may have any strides
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def _tensor_checksum(tensors: Mapping[str, Tensor], header: str) -> str:
+    """Checksum of a header, and of names, types, shapes and content of tensors."""
+
+    def parts() -> Iterator[bytes]:
+        yield header.encode()
+        for name, tensor in sorted(tensors.items()):
+            yield f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode()
+            flat = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)  # an empty one may have any strides
+            yield flat.view(torch.uint8).numpy().tobytes()
+
+    return sha256(parts())

@@ -1,33 +1,26 @@
-"""The training loop: epochs of shuffled batches, a validation after each, the best and the last checkpoint."""
+"""Train a model: epochs of shuffled batches, a validation after each, and the weights of the best epoch."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from cru.data import SeriesSet
+from cru.data import Batch, SeriesSet
 from cru.data.random import generator
-from cru.errors import RunError
+from cru.errors import InputError
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
-from cru.models.loading import check_tensors
-from cru.schema import check
 from cru.threads import threads_for
-from cru.training.checkpoint import pack_optimizer, under_prefix, unpack_optimizer, with_prefix, write_checkpoint
+from cru.training.callbacks import Callback
 from cru.training.engine import Engine
-from cru.training.experiment import data_version
-from cru.training.guard import give_up
-from cru.training.listener import Listener
-from cru.training.schedule import learning_rate
-from cru.training.schemas import RunHeader
-from cru.training.settings import RunSettings, TrainingSettings
+from cru.training.nonfinite import nonfinite_error
+from cru.training.settings import TrainingSettings
 
 
 @dataclass
@@ -55,75 +48,100 @@ class Progress:
         return spent / (60 * settings.minutes)
 
 
-class Loop:
-    """Trains a model on series. Everything random is drawn anew from (seed, epoch), so a run that was cut short goes on
-    from its last checkpoint to the very same weights. ``renew`` gives the training series of each epoch (numbered from
-    0), where what is withheld of them changes; there must be as many as in ``train``.
+class Checkpointer:
+    """Keep the weights of the best epoch in memory. A subclass can keep them elsewhere."""
 
-    >>> loop = Loop(settings, model, splits.train, splits.validation, engine=Engine(), folder=out)  # doctest: +SKIP
+    def save(self, loop: "Loop", *, better: bool) -> None:
+        """Keep an epoch that is done; ``better``: its validation score is the best so far."""
+        if better:
+            self.weights = {name: tensor.detach().clone() for name, tensor in loop.model.state_dict().items()}
+
+    def best_weights(self) -> dict[str, Tensor]:
+        """Return the weights of the best epoch."""
+        return self.weights
+
+
+class Loop:
+    """Train a model on series.
+
+    Everything random depends on (seed, epoch) alone. So a run that stopped early continues from its last checkpoint to
+    the same weights.
+
+    Args:
+        settings: epochs, batch size, optimizer, schedule and early stopping.
+        model: is trained in place and moved to the device of ``engine``.
+        train: series whose task has been chosen.
+        validation: series that choose the best epoch.
+        seed: decides the order of the series and what the model draws.
+        engine: the processes that train together; by default those that `torchrun` started.
+        checkpointer: keeps the best epoch, by default in memory.
+        callback: is called at the start, after each step and epoch, and at the end.
+        renew: makes the training series of each epoch, counted from 0. Their number must not change.
+
+    >>> loop = Loop(TrainingSettings(epochs=5), model, splits.train, splits.validation)  # doctest: +SKIP
     >>> loop.run()  # doctest: +SKIP
+    >>> model.load_state_dict(loop.checkpointer.best_weights())  # doctest: +SKIP
     """
 
     def __init__(
         self,
-        settings: RunSettings,
+        settings: TrainingSettings,
         model: Model,
         train: SeriesSet,
         validation: SeriesSet,
         *,
-        engine: Engine,
-        folder: Path,
-        listener: Listener | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+        checkpointer: Checkpointer | None = None,
+        callback: Callback | None = None,
         renew: Callable[[int], SeriesSet] | None = None,
     ) -> None:
-        self.settings, self.options, self.engine, self.folder = settings, settings.training, engine, folder
+        self.settings, self.seed, self.engine = settings, seed, engine or Engine()
         known = BERNOULLI if validation.task and validation.task.likelihood == "bernoulli" else GAUSSIAN
-        if self.options.monitor not in known:
-            raise ValueError(
-                f"`training.monitor` must be a score of this task, got {self.options.monitor!r}; "
-                f"there are {', '.join(known)}."
-            )
-        self.model = model.to(engine.device)
+        if self.settings.monitor not in known:
+            hint = f"There are {', '.join(known)}."
+            raise InputError("training.monitor", "be a score of this task", repr(self.settings.monitor), hint)
+        self.model = model.to(self.engine.device)
         self.train, self.validation, self.renew = train, validation, renew
-        self.listener = listener or Listener()
-        self.optimizer = make_optimizer(model, self.options)
+        self.callback, self.checkpointer = callback or Callback(), checkpointer or Checkpointer()
+        self.optimizer = make_optimizer(model, self.settings)
         self.progress = Progress()
-        self.batches = math.ceil(len(train) / self.options.batch_size)
+        self.batches = math.ceil(len(train) / self.settings.batch_size)
 
     def run(self) -> Progress:
-        """Go on until it is done."""
-        self.listener.begin(self.options.epochs, self.batches, self.progress.history)
+        """Train until all epochs are done, the time is over, or the patience is."""
+        self.callback.on_start(self.settings.epochs, self.batches, self.progress.history)
         cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
         try:
-            work = work_of(self.model, self.train, self.options.batch_size)
+            work = work_of(self.model, self.train, self.settings.batch_size)
             with threads_for(work), torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
                 self._all_epochs()
         finally:
-            self.listener.end()
+            self.callback.on_end()
         return self.progress
 
     def _all_epochs(self) -> None:
-        while not self.progress.done(self.options):
+        while not self.progress.done(self.settings):
             self._finish(self._epoch(self.progress.epoch))
 
     def _epoch(self, epoch: int) -> dict[str, Any]:
         start, total, count, steepest = time.perf_counter(), 0.0, 0.0, 0.0
-        torch.manual_seed(_draw(self.settings.seed, epoch, self.engine.share[0]))
+        torch.manual_seed(_draw(self.seed, epoch, self.engine.share[0]))
         self.model.train()
         if self.renew is not None:
             self.train = self.renew(epoch)
-        order = generator((self.settings.seed, epoch), "order").permutation(len(self.train))
+        order = generator((self.seed, epoch), "order").permutation(len(self.train))
         for number in range(self.batches):
-            chosen = order[number * self.options.batch_size :][: self.options.batch_size]
+            chosen = order[number * self.settings.batch_size :][: self.settings.batch_size]
             loss, points, norm = self._step(chosen, epoch, number)
             if math.isfinite(loss):
                 total, count, steepest = total + loss * points, count + points, max(steepest, norm)
-            self.listener.step(number + 1, total / max(count, 1))
+            self.callback.on_step(number + 1, total / max(count, 1))
         trained = time.perf_counter()
         scores = evaluate(
             self.model,
             self.validation,
-            batch_size=self.options.batch_size,
+            batch_size=self.settings.batch_size,
             device=self.engine.device,
             share=self.engine.share,
             total=self.engine.total,
@@ -146,11 +164,11 @@ class Loop:
         """One step of the optimizer on the series ``chosen`` by all processes together; the loss, the time points that
         it is a mean over, and the norm of the gradient before clipping."""
         rank, world = self.engine.share
-        steps = self.options.epochs * self.batches
+        steps = self.settings.epochs * self.batches
         # With a limit of time, the schedule goes by whatever is further, so that it ends before the time does.
-        step = max(epoch * self.batches + number, int(self.progress.share_of_time(self.options) * steps))
+        step = max(epoch * self.batches + number, int(self.progress.share_of_time(self.settings) * steps))
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.options, step, steps)
+            group["lr"] = learning_rate(self.settings, step, steps)
         mine = chosen[rank::world]
         batch = self.train.batch(mine if len(mine) else chosen[:1], dtype=self.model.dtype).to(self.engine.device)
         points = float(batch.target_mask.flatten(2).any(-1).sum()) if len(mine) else 0.0
@@ -158,66 +176,50 @@ class Loop:
         loss = self.model.loss(batch, progress=min(1.0, step / steps))
         loss.backward()  # type: ignore[no-untyped-call]
         mean, points = self.engine.average(self.model, loss, points)
-        norm = clip_gradient(self.model, self.options.clip or math.inf)
-        taken = min(norm, self.options.clip or math.inf)  # Adam squares it, and never forgets an infinity
+        norm = clip_gradient(self.model, self.settings.clip or math.inf)
+        taken = min(norm, self.settings.clip or math.inf)  # Adam squares it, and never forgets an infinity
         if math.isfinite(mean) and math.isfinite(norm) and taken < torch.finfo(self.model.dtype).max ** 0.5:
             self.optimizer.step()
             self.progress.skipped_in_a_row = 0
             return mean, points, norm
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
-        if self.progress.skipped_in_a_row >= self.options.max_skipped:
+        if self.progress.skipped_in_a_row >= self.settings.max_skipped:
             skipped = self.progress.skipped_in_a_row
-            raise give_up(self.model, batch, epoch=epoch + 1, number=number + 1, skipped=skipped)
+            raise nonfinite_error(self.model, batch, epoch=epoch + 1, number=number + 1, skipped=skipped)
         return math.nan, 0.0, math.nan
 
     def _finish(self, record: dict[str, Any]) -> None:
-        """Take the epoch into the progress, keep it on disk, and tell."""
+        """Add the epoch to the progress, keep its weights, and call the callback."""
         progress, validation = self.progress, record["validation"]
-        score = validation[validation["scored"]].get(self.options.monitor, math.inf)
+        score = validation[validation["scored"]].get(self.settings.monitor, math.inf)
         score = math.inf if math.isnan(score) else score
         progress.epoch = record["epoch"]
-        better = score < progress.best_score or progress.best_epoch == 0 or self.options.keep == "last"
+        better = score < progress.best_score or progress.best_epoch == 0 or self.settings.keep == "last"
         if better:
             progress.best_epoch, progress.best_score = progress.epoch, score
         progress.history.append(record)
-        if self.engine.main:
-            if better:
-                self.save(self.best)
-            self.save(self.last, with_prefix("optimizer.", pack_optimizer(self.optimizer)))
-        self.listener.epoch(record, better=better)
+        self.checkpointer.save(self, better=better)
+        self.callback.on_epoch(record, better=better)
 
-    @property
-    def best(self) -> Path:
-        """The weights of the epoch with the best validation score."""
-        return self.folder / "best.safetensors"
 
-    @property
-    def last(self) -> Path:
-        """Everything to go on from."""
-        return self.folder / "last.safetensors"
+def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
+    """The rate of step ``step`` of ``steps``, both counted from 0.
 
-    def save(self, path: Path, more: dict[str, torch.Tensor] | None = None) -> None:
-        """Write weights, settings and progress."""
-        header = {
-            "settings": self.settings.as_dict(),
-            "data_version": data_version(self.settings),
-            "spec": self.model.spec.as_dict(),
-            "progress": vars(self.progress),
-        }
-        write_checkpoint(path, with_prefix("model.", self.model.state_dict()) | (more or {}), header)
-
-    def restore(self, tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> None:
-        """Go on from a checkpoint that was read with `read_checkpoint`."""
-        check(RunHeader, header, self.last)
-        weights = under_prefix("model.", tensors)
-        check_tensors(weights, self.model.state_dict(), self.last)
-        self.model.load_state_dict(weights)
-        unpack_optimizer(self.optimizer, under_prefix("optimizer.", tensors))
-        self.progress = Progress(**header["progress"])
-        epochs = self.engine.total(torch.tensor([float(self.progress.epoch)]))
-        if float(epochs) != self.progress.epoch * self.engine.share[1]:
-            raise RunError(f"the workers see different checkpoints: {self.folder} must be on a disk that all share.")
+    >>> learning_rate(TrainingSettings(learning_rate=0.1, schedule="cosine", floor=0.0), 50, 101)
+    0.05
+    """
+    rate, floor = settings.learning_rate, settings.floor * settings.learning_rate
+    if step < settings.warmup:
+        return rate * (step + 1) / (settings.warmup + 1)
+    if settings.schedule == "exponential":
+        return max(rate * settings.decay ** (step - settings.warmup), floor)
+    if settings.schedule == "cosine":
+        done = (step - settings.warmup) / max(1, steps - 1 - settings.warmup)
+        return floor + (rate - floor) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+    if settings.schedule == "step" and step * settings.epochs >= settings.decay_epoch * steps:
+        return rate * settings.decay
+    return rate
 
 
 def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
@@ -254,3 +256,24 @@ def clip_gradient(model: nn.Module, limit: float) -> float:
 def _draw(seed: int, epoch: int, rank: int) -> int:
     """A seed for everything that a model draws in an epoch: dropout, samples of a code."""
     return int(generator((seed, epoch, rank), "draws").integers(2**63))
+
+
+class Batches(Sequence[Batch]):
+    """The batches of a set of series, in order. Each is made when it is read."""
+
+    def __init__(self, series: SeriesSet, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.series, self.size, self.dtype, self.device = series, size, dtype, device
+
+    def __len__(self) -> int:
+        return -(-len(self.series) // self.size)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        start = range(len(self))[index] * self.size
+        chosen = range(start, min(start + self.size, len(self.series)))
+        return self.series.batch(chosen, dtype=self.dtype).to(self.device)

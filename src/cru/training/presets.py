@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cru.errors import did_you_mean
-from cru.evaluation.tables import PUBLISHED, paper_presets
-from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build
+from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build, differences
 
 _SECTIONS = ("data", "model", "training")
+PUBLISHED = "-published"  # the end of the names of presets with the published protocol
 
 
 def presets() -> dict[str, str]:
@@ -64,7 +64,7 @@ def read_preset(preset: str) -> dict[str, Any]:
 @cache
 def _own_preset(preset: str) -> dict[str, Any]:
     """A preset of this library. The tables are shared: do not change them."""
-    if preset in published_presets():
+    if preset.endswith(PUBLISHED):
         return _published(_own_preset(preset.removesuffix(PUBLISHED)))
     return _parse(preset, preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8"))
 
@@ -75,12 +75,12 @@ def _parse(preset: str, name: str, text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{preset} is not valid TOML: {error}.") from None
     _check_sections(preset, table)
-    return {"name": name, "about": "", "models": {}} | table
+    return {"name": name, "about": "", "published": False, "models": {}} | table
 
 
 def published_presets() -> list[str]:
     """The names of the paper's experiments with the protocol of the published runs."""
-    return [name + PUBLISHED for name in paper_presets()]
+    return [name + PUBLISHED for name in _file_names() if _own_preset(name)["published"]]
 
 
 def _published(table: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _published(table: dict[str, Any]) -> dict[str, Any]:
 
 def _check_sections(preset: str, table: Mapping[str, Any]) -> None:
     """Only known sections, and each of them one."""
-    _check_keys(preset, "", table, ("about", "models", *_SECTIONS))
+    _check_keys(preset, "", table, ("about", "published", "models", *_SECTIONS))
     for model, own in table.get("models", {}).items():
         _check_keys(preset, f"models.{model}.", own, _SECTIONS)
 
@@ -110,7 +110,7 @@ def _check_keys(preset: str, where: str, table: Any, known: tuple[str, ...]) -> 
     for key, value in table.items():
         if key not in known:
             raise ValueError(f"{preset} must not have `{where}{key}`; {did_you_mean(key, known)}")
-        if key != "about" and not isinstance(value, Mapping):
+        if key not in ("about", "published") and not isinstance(value, Mapping):
             raise ValueError(f"{preset}: `{where}{key}` must be a section, got {value!r}.")
 
 
@@ -168,5 +168,28 @@ def _check_options(model: str, options: Mapping[str, Any]) -> None:
 @cache
 def preset_names() -> tuple[str, ...]:
     """The names of all experiments."""
-    own = [path.name.removesuffix(".toml") for path in (files("cru") / "presets").iterdir()]
-    return tuple(sorted([*own, *published_presets()]))
+    return tuple(sorted([*_file_names(), *published_presets()]))
+
+
+def _file_names() -> list[str]:
+    return sorted(path.name.removesuffix(".toml") for path in (files("cru") / "presets").iterdir())
+
+
+_SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
+
+
+def changed_from_preset(settings: RunSettings) -> list[str]:
+    """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
+    if str(settings.preset) not in preset_names():  # which may come from a file, and must not be read as a path
+        return ["preset"]
+    try:
+        original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)
+    except (ValueError, OSError):
+        return ["preset"]
+    return differences(settings, original)
+
+
+def compare_with_preset(settings: RunSettings, *, own_series: bool) -> dict[str, Any]:
+    """Which settings differ from those of the preset, and whether that makes a shorter run."""
+    changed = [*changed_from_preset(settings), *(["splits"] if own_series else [])]
+    return {"changed": changed, "shortened": any(key in _SHORTENING for key in changed)}

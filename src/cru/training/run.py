@@ -1,35 +1,40 @@
-"""A whole run in a folder: data, training, scores on the test set, one line in the ledger."""
+"""A whole run in a folder: data, training, scores on the test set."""
 
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from cru.data import Batch, SeriesSet, Splits
+from cru.data import Splits
 from cru.errors import RunError, shorten
-from cru.evaluation import evaluate, ledger
+from cru.evaluation import evaluate
 from cru.evaluation.metrics import rubanova_mse
-from cru.evaluation.records import Record
 from cru.files import write_atomically
 from cru.locks import only_process
 from cru.models import Model
-from cru.models.loading import load_spec, restore_model
-from cru.models.registry import is_own
+from cru.models.loading import check_tensors, load_spec, restore_model
 from cru.schema import check, read_json
-from cru.training.checkpoint import read_checkpoint, under_prefix
+from cru.training.callbacks import Callback, CallbackList, JsonLog
+from cru.training.checkpoint import (
+    pack_optimizer,
+    read_checkpoint,
+    under_prefix,
+    unpack_optimizer,
+    with_prefix,
+    write_checkpoint,
+)
 from cru.training.engine import Engine
 from cru.training.experiment import data_version, load_splits, make_model
-from cru.training.listener import Listener, Several
-from cru.training.log import Log
-from cru.training.loop import Loop
-from cru.training.presets import preset_names, settings_for
-from cru.training.schemas import RunHeader
+from cru.training.loop import Batches, Checkpointer, Loop, Progress
+from cru.training.presets import compare_with_preset
+from cru.training.provenance import find_commit, find_versions
+from cru.training.schemas import RecordSchema, RunHeader
 from cru.training.settings import RunSettings, differences
 
 _BEFORE_AN_EPOCH = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}
@@ -42,22 +47,25 @@ def run(
     splits: Splits | None = None,
     data_dir: Path | str | None = None,
     resume: bool = False,
-    ledger_path: Path | str | None = None,
-    listener: Listener | None = None,
+    callback: Callback | None = None,
     engine: Engine | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Train and score, or go on with what ``out`` holds; returns the entry for the ledger.
 
-    ``splits`` takes the place of the dataset of the settings. ``ledger_path`` is where the entry is added.
+    ``splits`` takes the place of the dataset of the settings.
 
-    >>> settings = settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
+    >>> settings = cru.training.settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
     >>> run(settings, "runs/try")["scores"]["best"]["test"]["all"]["mse"]  # doctest: +SKIP
     """
     out, engine, own = Path(out), engine or Engine(), splits is not None
     out.mkdir(parents=True, exist_ok=True)
-    commit = ledger.commit()  # now: it may be another when the run ends
-    with only_process(out / ".lock", f"another process is at work in {out}.") if engine.main else nullcontext():
+    commit = find_commit()  # now: it may be another when the run ends
+    with (
+        only_process(out / ".lock", ValueError(f"another process is at work in {out}."))
+        if engine.main
+        else nullcontext()
+    ):
         checkpoint = check_folder(out, settings, resume=resume)
         result = out / "result.json"
         if result.is_file():
@@ -66,14 +74,12 @@ def run(
             if splits is None:
                 with engine.first():
                     splits = load_splits(settings, data_dir=data_dir, progress=progress and engine.main)
-            record = _train_and_score(settings, out, splits, checkpoint, engine, listener)
-            record |= {"commit": commit} | _against_preset(settings, own_series=own)
+            record = _train_and_score(settings, out, splits, checkpoint, engine, callback)
+            record |= {"commit": commit} | compare_with_preset(settings, own_series=own)
             if not own:
                 _add_rubanova(record, splits)
             if engine.main:
                 write_atomically(result, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
-        if engine.main and ledger_path is not None:
-            ledger.append(Path(ledger_path), {key: value for key, value in record.items() if key != "features"})
     return record
 
 
@@ -102,7 +108,7 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
 def read_record(path: Path) -> dict[str, Any]:
     """Read the result.json of a finished run."""
     found = read_json(path)
-    check(Record, found, path)
+    check(RecordSchema, found, path)
     return found
 
 
@@ -133,28 +139,81 @@ def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
     )
 
 
+class RunCheckpointer(Checkpointer):
+    """Write the best and the last epoch of a run to its folder. One process writes for all."""
+
+    def __init__(self, folder: Path, settings: RunSettings) -> None:
+        self.folder, self.settings = folder, settings
+        self.best, self.last = folder / "best.safetensors", folder / "last.safetensors"
+
+    def save(self, loop: Loop, *, better: bool) -> None:
+        """Write the weights, and all that is needed to continue."""
+        if better:
+            self.write_best(loop)
+        self._write(loop, self.last, with_prefix("optimizer.", pack_optimizer(loop.optimizer)))
+
+    def write_best(self, loop: Loop) -> None:
+        """Write the weights of the model as those of the best epoch."""
+        self._write(loop, self.best, {})
+
+    def best_weights(self) -> dict[str, Tensor]:
+        """Read the weights of the best epoch."""
+        return under_prefix("model.", read_checkpoint(self.best)[0])
+
+    def restore(self, loop: Loop) -> None:
+        """Continue from the last epoch."""
+        tensors, header = read_checkpoint(self.last)
+        check(RunHeader, header, self.last)
+        weights = under_prefix("model.", tensors)
+        check_tensors(weights, loop.model.state_dict(), self.last)
+        loop.model.load_state_dict(weights)
+        unpack_optimizer(loop.optimizer, under_prefix("optimizer.", tensors))
+        loop.progress = Progress(**header["progress"])
+        epochs = loop.engine.total(torch.tensor([float(loop.progress.epoch)]))
+        if float(epochs) != loop.progress.epoch * loop.engine.share[1]:
+            raise RunError(f"the workers see different checkpoints: {self.folder} must be on a disk that all share.")
+
+    def _write(self, loop: Loop, path: Path, more: dict[str, Tensor]) -> None:
+        if not loop.engine.main:
+            return
+        header = {
+            "settings": self.settings.as_dict(),
+            "data_version": data_version(self.settings),
+            "spec": loop.model.spec.as_dict(),
+            "progress": vars(loop.progress),
+        }
+        write_checkpoint(path, with_prefix("model.", loop.model.state_dict()) | more, header)
+
+
 def _train_and_score(
     settings: RunSettings,
     out: Path,
     splits: Splits,
     checkpoint: Path | None,
     engine: Engine,
-    listener: Listener | None,
+    callback: Callback | None,
 ) -> dict[str, Any]:
     model = make_model(settings, splits.train)
-    listeners = (Log(out / "log.jsonl"), *([listener] if listener else [])) if engine.main else ()
+    callbacks = (JsonLog(out / "log.jsonl"), *([callback] if callback else [])) if engine.main else ()
+    checkpointer = RunCheckpointer(out, settings)
     loop = Loop(
-        settings, model, splits.train, splits.validation, engine=engine, folder=out, listener=Several(*listeners)
+        settings.training,
+        model,
+        splits.train,
+        splits.validation,
+        seed=settings.seed,
+        engine=engine,
+        checkpointer=checkpointer,
+        callback=CallbackList(*callbacks),
     )
     if checkpoint is not None:
-        loop.restore(*read_checkpoint(checkpoint))
+        checkpointer.restore(loop)
     else:
         model.prepare(Batches(splits.train, settings.training.batch_size, model.dtype, engine.device))
         if engine.main:
             write_atomically(out / "settings.json", (json.dumps(settings.as_dict(), indent=1) + "\n").encode())
     if model.num_parameters == 0:
-        if engine.main:
-            loop.save(loop.best)
+        checkpointer.write_best(loop)
     else:
         try:
             loop.run()
@@ -176,7 +235,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
     last, features = scored(progress.epoch)
     best = last
     if progress.best_epoch != progress.epoch:
-        model.load_state_dict(under_prefix("model.", read_checkpoint(loop.best)[0]))
+        model.load_state_dict(loop.checkpointer.best_weights())
         best, features = scored(progress.best_epoch)
     seconds = sorted(record["seconds"] for record in progress.history)
     return {
@@ -195,7 +254,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
         "processes": engine.share[1],
         "threads": torch.get_num_threads(),
         "device": engine.device.type,
-        "versions": ledger.versions(),
+        "versions": find_versions(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "settings": settings.as_dict(),
         "features": dict(names=splits.test.names, **features),  # test scores of the best epoch
@@ -211,66 +270,3 @@ def _add_rubanova(record: dict[str, Any], splits: Splits) -> None:
         return
     ranges = [(one.shift, np.add(one.shift, one.scale).tolist()) for one in scalers if one is not None]
     test[test["scored"]]["rubanova"] = rubanova_mse(found, splits.test.scaler.scale, ranges)
-
-
-_SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
-
-
-def changed_from_preset(settings: RunSettings) -> list[str]:
-    """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
-    if str(settings.preset) not in preset_names():  # which may come from a file, and must not be read as a path
-        return ["preset"]
-    try:
-        original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)
-    except (ValueError, OSError):
-        return ["preset"]
-    return differences(settings, original)
-
-
-def as_of_now(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
-
-    ``outdated`` runs had an earlier version of the data. Those with ``older_settings`` had all settings of their preset
-    when they were made. It has changed since then, in the model or in the training, but for the number of epochs.
-    """
-    found = []
-    for entry in entries:
-        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
-        now |= {"outdated": False, "older_settings": False}
-        with suppress(KeyError, ValueError, TypeError, AttributeError):
-            settings = RunSettings.from_dict(entry["settings"])
-            if is_own(settings.model.name):  # whose class may not be here
-                now |= {name: entry[name] for name in ("changed", "shortened")}
-            else:
-                now |= _against_preset(settings, own_series="splits" in entry["changed"])
-            same_data = all(name.startswith(("model.", "training.")) for name in now["changed"])
-            now["older_settings"] = bool(now["changed"]) and not (entry["changed"] or now["shortened"]) and same_data
-            now["outdated"] = entry.get("data_version", 1) != data_version(settings)
-        found.append(dict(entry) | now)
-    return found
-
-
-def _against_preset(settings: RunSettings, *, own_series: bool) -> dict[str, Any]:
-    changed = [*changed_from_preset(settings), *(["splits"] if own_series else [])]
-    return {"changed": changed, "shortened": any(key in _SHORTENING for key in changed)}
-
-
-class Batches(Sequence[Batch]):
-    """The batches of a set in order, each made when it is asked for."""
-
-    def __init__(self, series: SeriesSet, size: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.series, self.size, self.dtype, self.device = series, size, dtype, device
-
-    def __len__(self) -> int:
-        return -(-len(self.series) // self.size)
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        start = range(len(self))[index] * self.size
-        chosen = range(start, min(start + self.size, len(self.series)))
-        return self.series.batch(chosen, dtype=self.dtype).to(self.device)

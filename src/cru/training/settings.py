@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from cru.errors import did_you_mean
+from cru.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         for name, least in (("train", 1), ("validation", 1), ("test", 1), ("seed", 0)):
-            _at_least(f"data.{name}", getattr(self, name), least)
+            _at_least(name, getattr(self, name), least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,14 @@ class TrainingSettings:
             ("max_skipped", 1),
             ("decay_epoch", 0),
         ):
-            _at_least(f"training.{name}", getattr(self, name), least)
+            _at_least(name, getattr(self, name), least)
         for name in ("learning_rate", "clip", "decay", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"`training.{name}` must be positive and finite, got {value}.")
+                raise InputError(name, "be positive and finite", value)
         for name in ("weight_decay", "floor"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"`training.{name}` must not be negative, got {getattr(self, name)}.")
+                raise InputError(name, "not be negative", getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +134,12 @@ def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
     needed = [f.name for f in dataclasses.fields(kind) if _default(f) is dataclasses.MISSING]  # type: ignore[arg-type]
     missing = [name for name in needed if name not in table]
     if missing:
-        raise ValueError(f"the setting `{where}{missing[0]}` must be given.")
+        raise InputError(f"{where}{missing[0]}", "be given")
     values = {key: checked(hints[key], value, f"{where}{key}") for key, value in table.items()}
-    return kind(**values)
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise error.replace(argument=where + error.argument) from None
 
 
 def differences(ours: RunSettings, theirs: RunSettings) -> list[str]:
@@ -149,7 +152,7 @@ def checked(hint: Any, value: Any, where: str) -> Any:
     """``value``, if it is of the kind that the annotation ``hint`` names."""
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise ValueError(f"`{where}` must be a table of settings, got {value!r}.")
+            raise InputError(where, "be a table of settings", repr(value))
         return build(hint, value, f"{where}.")  # type: ignore[arg-type]
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     for option in options:
@@ -166,7 +169,7 @@ def checked(hint: Any, value: Any, where: str) -> Any:
             return value
         if origin is Mapping and isinstance(value, Mapping):
             return {key: None if entry == "none" else entry for key, entry in value.items()}
-    raise ValueError(f"`{where}` must be {_wanted(options)}, got {value!r}.")
+    raise InputError(where, f"be {_wanted(options)}", repr(value))
 
 
 def _wanted(options: tuple[Any, ...]) -> str:
@@ -181,7 +184,7 @@ def _wanted(options: tuple[Any, ...]) -> str:
 
 def _at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
-        raise ValueError(f"`{name}` must be at least {least}, got {value}.")
+        raise InputError(name, f"be at least {least}", value)
 
 
 def _default(f: "dataclasses.Field[Any]") -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, UInt8
 
 from cru.data.cache import cache_dir, cached
-from cru.data.datasets.drawing import draw_lines, sine
+from cru.data.datasets.drawing import IMAGE, draw_lines, sine
 from cru.data.random import generator
 from cru.data.series import SeriesSet
 from cru.data.splits import Splits, divide
@@ -21,6 +21,7 @@ GRAVITY, MASS, LENGTH, FRICTION = 9.81, 1.0, 1.0, 0.1
 INERTIA = MASS * LENGTH**2 / 3
 STEP = 1e-4  # seconds of one Euler step
 VELOCITY_NOISE = 0.1
+IMAGE_SHAPE = (1, IMAGE, IMAGE)
 FRAMES, KEPT_FRAMES, CLEAN_FRAMES = 100, 50, 5
 SIZES = (2000, 1000, 1000)
 _VERSION = 1

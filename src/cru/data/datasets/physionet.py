@@ -35,6 +35,7 @@ UNITS = {
 OUTCOMES = ("SAPS-I", "SOFA", "Length_of_stay", "Survival", "In-hospital_death")
 _HEADER = b"Time,Parameter,Value"
 _VERSION = 1
+HOURS = 48.0  # the length of a record
 
 
 def load(

@@ -1,7 +1,7 @@
-"""One table of the datasets there are."""
+"""The registry of datasets. To add a dataset, write its module and add one entry here."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,26 @@ from cru.errors import did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A dataset of the paper: its source, how it is loaded, and by what the paper multiplies its times for the CRU."""
+    """A registered dataset.
+
+    Args:
+        name: on the command line and in presets.
+        about: what it is, in a line.
+        source: where it comes from.
+        time_scale: the Kalman family multiplies gaps with it.
+        version: of what ``load`` returns for a seed. The ledger records it for every run.
+        load: makes training, validation and test series from ``data_dir``, ``cache``, ``seed``, ``progress`` and
+            keyword options of its own.
+        as_measured: options of ``load`` that keep the measured units, for `cru data show`.
+    """
 
     name: str
     about: str
     source: str
     time_scale: float
-    version: int  # of what `load` returns for a seed; the ledger has it for every run
+    version: int
     load: Callable[..., Splits]
-    as_measured: dict[str, Any]  # options of `load` that leave the measured units, for looking at the data
+    as_measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 DATASETS = {
@@ -34,7 +45,6 @@ DATASETS = {
             time_scale=1.0,
             version=1,
             load=partial(pendulum.load, pendulum.INTERPOLATION),
-            as_measured={},
         ),
         Dataset(
             name="pendulum-regression",
@@ -43,7 +53,6 @@ DATASETS = {
             time_scale=1.0,
             version=1,
             load=partial(pendulum.load, pendulum.REGRESSION),
-            as_measured={},
         ),
         Dataset(
             name="physionet",

@@ -1,0 +1,49 @@
+"""Print an error of a command as one sentence, and choose the exit code."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from cru.errors import InputError, RunError, printable
+
+FAILED = 1  # the run started and could not continue
+USER_ERROR = 2
+INTERRUPTED = 130  # the code of a shell for a command that Ctrl-C ended
+_OTHER_NAMES = {"duplicates": "average", "late": "drop_late"}  # Python arguments whose option has another name
+
+
+class ErrorHandlingGroup(TyperGroup):
+    """A group of commands that prints errors for users without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, and print what was wrong."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            typer.secho(f"cru: {printable(self._sentence(error, ctx))}", fg="red", err=True)
+            raise typer.Exit(USER_ERROR) from None
+        except RunError as error:
+            typer.secho(f"cru: {printable(self._sentence(error, ctx))}", fg="red", err=True)
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt as stop:
+            said = str(stop) or "nothing half-written was left behind."
+            typer.echo(f"\ncru: interrupted; {printable(said)}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+    def _sentence(self, error: Exception, ctx: Any) -> str:
+        if isinstance(error, OSError) and error.strerror:  # from the operating system
+            return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
+        if isinstance(error, InputError):
+            return " ".join(error.render(option_names(self.get_command(ctx, ctx.invoked_subcommand))).split())
+        return " ".join(str(error).split())
+
+
+def option_names(command: Any) -> dict[str, str]:
+    """Map the Python arguments that are options of a command, or of the commands of a group, to those options."""
+    names: dict[str, str] = {}
+    for below in getattr(command, "commands", {}).values():
+        names |= option_names(below)
+    options = {param.name: param.opts[0] for param in command.params if param.param_type_name == "option"}
+    names |= {name.rstrip("_"): option for name, option in options.items()}
+    return names | {name: options[other] for name, other in _OTHER_NAMES.items() if other in options}

@@ -1,0 +1,276 @@
+"""Fit the model of a forecaster: what it trains and validates on, and with which settings."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cru.data import Scaler, SeriesSet
+from cru.data.random import generator
+from cru.forecaster.clock import Clock, find_calendar
+from cru.forecaster.corrections import FOLD, draw_parts, train_corrections, with_folds
+from cru.forecaster.masking import make_training_task
+from cru.forecaster.queries import Predict, lead_times
+from cru.forecaster.table_io import check_sensible, median_gap
+from cru.forecaster.transforms import choose_log_scales
+from cru.models import NAIVE, Model, create, spec_of
+from cru.models.base import Prediction
+from cru.models.corrected import CorrectedModel
+from cru.models.registry import entry, is_own
+from cru.models.structural import StructuralConfig
+from cru.training.callbacks import Callback
+from cru.training.engine import Engine
+from cru.training.loop import Batches, Loop
+from cru.training.settings import TrainingSettings
+
+FEW = 20  # series; with fewer, the latest readings of each validate
+LEAST = 10  # readings that make a validation
+SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so many, of which so many after each epoch
+WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
+LONG = 500  # in validation, which takes parts of longer series
+EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
+MOST_VARIABLES = 100  # that a network corrects; of wider tables the structural model stays alone
+PREPARED = 128  # parts of series from which one step of the structural fit draws
+JUDGED = 60_000  # time points on which a model with folds is judged
+PROCESSES = 3  # Ornstein-Uhlenbeck processes
+SLOWEST = 400  # typical gaps: twice the longest time constant, unless the series are shorter
+LEVEL = 1000.0  # time constant of the level, in lengths of a series
+TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
+_TRAIN, _VALIDATE = 1, 2  # what is practised; 3 is in scoring
+
+
+class Fitted(NamedTuple):
+    """A trained model, and how to judge it."""
+
+    model: Model
+    name: str  # in the registry
+    options: dict[str, Any]
+    scaler: Scaler
+    judged: SeriesSet  # scaled series that it was not trained on, or with folds
+    predict: Predict | None  # to judge it with, where it is not the model itself
+
+
+class Parts(NamedTuple):
+    """What trains, and what chooses the best epoch and calibrates."""
+
+    train: SeriesSet
+    validation: SeriesSet
+
+
+def divide(series: SeriesSet, seed: int) -> Parts:
+    """By series where there are many, by time where there are few: the last fifth of each validates."""
+    late = np.maximum(LEAST, series.lengths // 5)
+    late[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
+    if late.any():
+        early = series.lengths - late
+        return Parts(_part(series, 0 * early, early), _part(series, early, late))
+    if len(series) < 2:
+        raise ValueError(
+            f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "
+            f"got one with {len(series.times)}."
+        )
+    order = generator(seed, "forecaster split").permutation(len(series))
+    held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]
+    validation = series.take(np.sort(held))
+    short = np.minimum(validation.lengths, LONG)
+    return Parts(series.take(np.setdiff1d(order, held)), _part(validation, 0 * short, short))
+
+
+def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
+    """The training series of an epoch: a series of up to `WINDOW` readings as it is, a place at random in a longer one.
+
+    Long series are drawn more often; where all are short and there are no more than fit into an epoch, each comes as
+    often as the others.
+    """
+    weight = np.maximum(1.0, series.lengths / WINDOW)
+    count = int(np.clip(np.ceil(weight.sum()), *EPOCH))
+    place = (np.arange(count) + rng.random()) / count * weight.sum()
+    chosen = np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1)
+    length = np.minimum(series.lengths, WINDOW)[chosen]
+    return series.excerpts(chosen, rng.integers(0, series.lengths[chosen] - length + 1), length)
+
+
+def _part(series: SeriesSet, start: np.ndarray, length: np.ndarray) -> SeriesSet:
+    """So many time points of each series from ``start`` on; series without any are left out."""
+    kept = np.flatnonzero(length)
+    return series.excerpts(kept, start[kept], length[kept])
+
+
+def _pieces(series: SeriesSet) -> SeriesSet:
+    """All of the series in parts of at most `LONG` readings."""
+    count = -(-series.lengths // LONG)
+    owner = np.repeat(np.arange(len(series)), count)
+    start = LONG * (np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count))
+    return series.excerpts(owner, start, np.minimum(LONG, series.lengths[owner] - start))
+
+
+def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A state that grows with the root of the number of variables: 10 for up to 8, 22 for 37, at most 32.
+
+    The variance of the output goes through softplus: with the square of the paper, which can touch zero, the likelihood
+    of a first f-CRU ran away in mid-training.
+    """
+    size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * variables))))
+    own = {"hidden_size": size, "variance_map": "softplus"}
+    known = {field.name for field in dataclasses.fields(entry(model).model.Config) if field.default is None}
+    return {name: value for name, value in own.items() if name in known} | dict(options)
+
+
+def needs_base(model: str, base: str | None) -> bool:
+    """Whether a model is put on top of a structural one. Rules, and models of your own, stand alone."""
+    return base is not None and not (is_own(model) or model in (*NAIVE, "corrected") or model.startswith("structural"))
+
+
+def fit_model(
+    series: SeriesSet,
+    clock: Clock,
+    parts: Parts,
+    scaler: Scaler,
+    *,
+    model: str,
+    base: str | None,
+    options: Mapping[str, Any],
+    training: TrainingSettings,
+    epochs: int | None,
+    seed: int,
+    callback: Callback | None,
+) -> Fitted:
+    """Scale a table, and fit a model to it: alone, or on top of a structural one.
+
+    Args:
+        series: in the user's units.
+        clock: of its times; dates have a calendar.
+        parts: of `divide`, for models that need a validation part.
+        scaler: of the training part.
+        model: of the registry, or "module:Class".
+        base: "structural", or None for the model alone.
+        options: of the model.
+        training: of the loop that trains models with a memory.
+        epochs: None for the default.
+        seed: decides everything that is random.
+        callback: hears of every epoch.
+    """
+    wide = len(series.names) > MOST_VARIABLES
+    above = needs_base(model, base) and not wide
+    alone = model == "mlp" and base is not None and wide
+    if not (above or alone or model.startswith("structural")):
+        parts = Parts(*(part.scaled_by(scaler) for part in parts))
+        made = learn(parts, model=model, options=options, training=training, seed=seed, callback=callback)
+        return Fitted(made, model, dict(options), scaler, parts.validation, None)
+    name = "corrected" if above else "structural" if alone else model
+    chosen = structural_options(series, clock)
+    pieces = _pieces(series)
+    gap = median_gap(series)
+    config = StructuralConfig(**chosen)
+    scales = choose_log_scales(pieces, config, TYPICAL_GAP / gap, seed)
+    scaler = Scaler.fit(series.values, series.mask, log_scale=scales)
+    check_sensible(series, scaler)
+    if above:
+        given = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+        calendar = list(find_calendar(series, clock, gap).phases)
+        chosen |= {"network": model, "network_options": given, "gap": gap, "calendar": calendar}
+        if not entry(model).model.pointwise:
+            scaled = Parts(*(part.scaled_by(scaler) for part in parts))
+            made = learn(scaled, model=name, options=chosen, training=training, seed=seed, callback=callback)
+            return Fitted(made, name, chosen, scaler, scaled.validation, None)
+    else:
+        chosen |= dict(options)
+    made = _create(name, pieces.scaled_by(scaler), chosen, gap, seed)
+    made.prepare(Batches(pieces.scaled_by(scaler), PREPARED, made.dtype, torch.device("cpu")))
+    if not isinstance(made, CorrectedModel):
+        return Fitted(made.eval(), name, chosen, scaler, _some(pieces.scaled_by(scaler), CALIBRATE), None)
+    folded = with_folds(series.scaled_by(scaler), made.members, seed)
+    limits = {"epochs": epochs, "minutes": training.minutes, "patience": training.patience}
+    train_corrections(made, folded, seed=seed, callback=callback, **limits)  # type: ignore[arg-type]
+    corrected = made
+
+    def predict(batch: Any) -> Prediction:
+        return corrected.held_out(batch, batch.extras[FOLD])
+
+    judged = draw_parts(folded, JUDGED, LONG, generator(seed, "judged"))
+    return Fitted(made.eval(), name, chosen, scaler, judged, predict)
+
+
+def fit_rules(train: SeriesSet, names: Sequence[str], seed: int) -> dict[str, Model]:
+    """Fit naive rules, to compare a model with, on at most `CALIBRATE` scaled series."""
+    whole = make_training_task(_some(train, CALIBRATE), (seed, _TRAIN))
+    spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(train))
+    rules = {name: create(name, spec) for name in names}
+    for rule in rules.values():
+        rule.prepare(Batches(whole, PREPARED, rule.dtype, torch.device("cpu")))
+        rule.eval()
+    return rules
+
+
+def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
+    """Time constants from the typical gap to half of a series, and the periods of the calendar."""
+    gap = median_gap(series)
+    some = series.lengths > 0
+    spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
+    spans = spans[spans > 0]
+    span = float(np.median(spans)) if len(spans) else gap
+    slowest = max(0.5 * min(span, SLOWEST * gap), 2 * gap)
+    calendar = find_calendar(series, clock, gap)
+    return {
+        "time_constants": np.geomspace(gap, slowest, PROCESSES).tolist(),
+        "periods": list(calendar.oscillators),
+        "season": list(calendar.season),
+        "level": LEVEL * max(span, gap),
+    }
+
+
+def _create(name: str, series: SeriesSet, options: Mapping[str, Any], gap: float, seed: int) -> Model:
+    spec = spec_of(make_training_task(series, seed), time_scale=TYPICAL_GAP / gap)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return create(name, spec, **options)
+
+
+def _some(series: SeriesSet, most: int) -> SeriesSet:
+    """At most so many series, evenly chosen."""
+    return series.take(np.unique(np.linspace(0, len(series) - 1, most).round().astype(np.int64)))
+
+
+def longest_lead(task: SeriesSet) -> float | None:
+    """How far from the last reading values are practised, but for the farthest 1 %."""
+    assert task.hidden is not None
+    lead = lead_times(task, causal=True)[task.hidden]
+    lead = lead[(lead > 0) & np.isfinite(lead)]
+    return float(np.quantile(lead, 0.99)) if len(lead) else None
+
+
+def learn(
+    parts: Parts,
+    *,
+    model: str,
+    options: Mapping[str, Any],
+    training: TrainingSettings,
+    seed: int,
+    callback: Callback | None,
+) -> Model:
+    """The best epoch of a model that practises on the training part, anew each epoch."""
+    pieces = _pieces(parts.validation)
+    watched = np.unique(np.linspace(0, len(pieces) - 1, WATCH).round().astype(np.int64))
+    validation = make_training_task(pieces.take(watched), (seed, _VALIDATE))
+    whole = make_training_task(parts.train, (seed, _TRAIN))
+
+    def renew(epoch: int) -> SeriesSet:
+        return make_training_task(windows(parts.train, generator((seed, epoch), "windows")), (seed, _TRAIN, epoch))
+
+    spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train))
+    spec = dataclasses.replace(spec, longest_gap=longest_lead(renew(0)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = create(model, spec, **options)
+    engine = Engine()
+    made.to(engine.device).prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
+    del whole, pieces  # they may be large
+    if made.num_parameters:
+        loop = Loop(training, made, renew(0), validation, seed=seed, engine=engine, callback=callback, renew=renew)
+        loop.run()
+        made.load_state_dict(loop.checkpointer.best_weights())
+    return made.cpu().eval()

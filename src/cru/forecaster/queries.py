@@ -1,0 +1,304 @@
+"""CalibratedPrediction queries: the times that a user asks for, and calibrated predictions at them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+
+from cru.data import Scaler, SeriesSet
+from cru.data.reading import written_times
+from cru.data.series import group_by_length
+from cru.data.tables import check_key, codes
+from cru.errors import InputError
+from cru.forecaster.calibration import UNREAD, Calibration
+from cru.forecaster.clock import Clock
+from cru.forecaster.table_io import Columns, ids_of, name_of
+from cru.functional.likelihood import VARIANCE_FLOOR
+from cru.layers.modes import evaluating
+from cru.models import Model
+from cru.models.base import Prediction
+from cru.threads import threads_for
+from cru.training.loop import work_of
+
+ROUNDING = 4e-7  # of a mean in float32: an interval without width, of zeros that repeat, must hold a zero
+BATCH = 64  # series that are answered together
+MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # quantiles whose average is the mean
+MOST_ABOVE = 2.0  # a quantile on a logarithmic scale is at most so many times the center, or the cap of the table
+
+
+class CalibratedPrediction(NamedTuple):
+    """Values in the user's units, one row for each time asked for."""
+
+    mean: Float[np.ndarray, "n variable"]
+    median: Float[np.ndarray, "n variable"]
+    std: Float[np.ndarray, "n variable"]
+    bounds: dict[str, Float[np.ndarray, "n variable"]]  # "lo-90", "hi-90"
+
+    @property
+    def columns(self) -> dict[str, Float[np.ndarray, "n variable"]]:
+        """All of it by the names that a frame has."""
+        return {"mean": self.mean, "median": self.median, "std": self.std, **self.bounds}
+
+
+def calibrated(
+    mean: Float[np.ndarray, "n variable"],
+    var: Float[np.ndarray, "n variable"],
+    lead: Float[np.ndarray, "n variable"],
+    *,
+    scaler: Scaler,
+    calibration: Calibration,
+    levels: Sequence[float] = (),
+) -> CalibratedPrediction:
+    """From a model's scaled mean and variance to honest numbers in the user's units."""
+    mean, std = center_and_std(mean, var, calibration)
+    center = scaler.inverse(mean)
+    cap = np.maximum(calibration.cap, MOST_ABOVE * center)
+
+    def at(p: float) -> np.ndarray:
+        value = scaler.inverse(mean + std * calibration.quantile(p, lead))
+        capped: np.ndarray = np.where(scaler.is_log, np.minimum(value, cap), value)
+        return capped
+
+    bounds = {}
+    margin = scaler.inverse_std(np.where(calibration.constant, 0.0, ROUNDING * (1 + np.abs(mean))), mean)
+    for level in levels:
+        bounds[f"lo-{level:g}"] = at(0.5 - level / 200) - margin
+        bounds[f"hi-{level:g}"] = at(0.5 + level / 200) + margin
+        if scaler.is_log.any():
+            low = bounds[f"lo-{level:g}"]
+            bounds[f"lo-{level:g}"] = np.where(scaler.is_log, np.maximum(low, 0), low)
+    spread = scaler.inverse_std(std * calibration.spread(lead), mean)
+    if scaler.is_log.any():
+        spread = np.where(scaler.is_log, np.minimum(spread, cap), spread)
+        average = np.mean([at(p) for p in MEAN_GRID], 0)
+        center = np.where(scaler.is_log, center + calibration.mean_weight * (average - center), center)
+    return CalibratedPrediction(center, at(0.5), spread, bounds)
+
+
+def center_and_std(
+    mean: Float[np.ndarray, "n variable"], var: Float[np.ndarray, "n variable"], calibration: Calibration
+) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
+    """The mean, of a constant variable the constant, and the deviation that errors are measured in; scaled units."""
+    return np.where(calibration.constant, 0.0, mean), np.sqrt(np.maximum(var, VARIANCE_FLOOR))
+
+
+def check_levels(level: Any) -> tuple[float, ...]:
+    """Levels in per cent, one or several."""
+    levels = tuple(level) if isinstance(level, list | tuple | np.ndarray) else (level,)
+    for one in levels:
+        number = isinstance(one, int | float | np.integer | np.floating) and not isinstance(one, bool)
+        if not (number and 1 <= one <= 99.8):
+            raise InputError("level", "be per cent from 1 to 99.8, such as [50, 90]", repr(one))
+    return tuple(dict.fromkeys(map(float, levels)))
+
+
+Predict = Callable[[Any], Prediction]
+
+
+def predict_scaled(
+    model: Model, series: SeriesSet, predict: Predict | None = None
+) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
+    """The model's own mean and variance at every time point of scaled series.
+
+    Before its first reading nothing is known of a series, and a query there must not move the start of what follows:
+    a model that runs forward answers each of those time points by itself. ``predict`` stands in for the model itself.
+    """
+    predict = predict or model
+    mean, var = np.empty(series.values.shape), np.empty(series.values.shape)
+    early = np.isinf(time_since_observation(series)) if model.causal else np.zeros(len(series.times), bool)
+    alone, owner = np.flatnonzero(early), series.series_index[early]
+    later = np.flatnonzero(~early)
+    _run(model, predict, series.keep(~early), later, BATCH, mean, var)
+    single = series.excerpts(owner, series.step_index[alone], np.ones_like(owner))
+    _run(model, predict, single, alone, 64 * BATCH, mean, var)
+    check_predictions(mean, var)
+    return mean, var
+
+
+def check_predictions(mean: Float[np.ndarray, "..."], var: Float[np.ndarray, "..."]) -> None:
+    """Refuse what only damaged weights or a damaged state can give."""
+    if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
+        raise ValueError(
+            "the model must give finite means and variances, got others. Its weights or states are damaged."
+        )
+
+
+def _run(
+    model: Model,
+    predict: Predict,
+    series: SeriesSet,
+    place: np.ndarray,
+    size: int,
+    mean: np.ndarray,
+    var: np.ndarray,
+) -> None:
+    """Write what a model says at each row of ``series`` into its ``place``."""
+    some = np.flatnonzero(series.lengths)
+    with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
+        for numbers in group_by_length(series.lengths[some], size):
+            chosen = some[numbers]
+            batch = series.batch(chosen, dtype=model.dtype)
+            said = predict(batch)
+            assert said.var is not None  # features are Gaussian
+            valid = batch.valid.numpy()
+            rows = place[(series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]]
+            mean[rows], var[rows] = said.mean.double().numpy()[valid], said.var.double().numpy()[valid]
+
+
+def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:
+    """The time since the last reading that a model may have seen, of any variable: 0 at a reading, infinite before the
+    first one; `UNREAD` for a variable that has not been read yet, where others have.
+
+    For a model that looks at later readings, too, the time to the nearest on either side, and all that is ever read.
+    """
+    return lead_time_of(time_since_observation(series, causal=causal)[:, None], _read(series, causal=causal))
+
+
+def lead_time_of(since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The lead of a variable, from the time since the last reading of any and whether it has been read itself."""
+    return np.where(read | np.isinf(since), since, UNREAD)
+
+
+def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:
+    """Which variables a series has had up to a row, or at all."""
+    count = np.concatenate([np.zeros((1, series.mask.shape[1]), np.int64), np.cumsum(series.mask, 0)])
+    begins, ends = (np.repeat(count[side], series.lengths, 0) for side in (series.offsets[:-1], series.offsets[1:]))
+    read: np.ndarray = (count[1:] if causal else ends) > begins
+    return read
+
+
+def time_since_observation(series: SeriesSet, *, causal: bool = True) -> Float[np.ndarray, " row"]:
+    """The time since the last reading of any variable, infinite before the first; or to the nearest on either side."""
+    seen = np.asarray(series.mask.any(1))
+    rows = np.arange(len(seen))
+    begins, ends = (np.repeat(side, series.lengths) for side in (series.offsets[:-1], series.offsets[1:]))
+    last = np.maximum.accumulate(np.where(seen, rows, -1)) if len(rows) else rows
+    since = np.where(last >= begins, series.times - series.times[last], np.inf)
+    if causal:
+        return since
+    following = np.minimum.accumulate(np.where(seen, rows, len(rows))[::-1])[::-1]
+    until = np.where(following < ends, series.times[np.minimum(following, len(rows) - 1)] - series.times, np.inf)
+    return np.minimum(since, until)
+
+
+class Query(NamedTuple):
+    """Series with the times asked for among their time points, and which rows those are."""
+
+    series: SeriesSet
+    rows: Int64[np.ndarray, " asked"]
+
+
+def drop_empty_rows(series: SeriesSet) -> SeriesSet:
+    """Without the rows at which nothing was read: they say nothing."""
+    return series.keep(np.asarray(series.mask.any(1)))
+
+
+def insert_query_times(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]]) -> Query:
+    """The readings of series, and further time points at which nothing is observed: ``at`` has times for each series,
+    in any order.
+
+    A time that a series already has stays one time point. The rows are sorted by series and time.
+    """
+    series, asked = drop_empty_rows(series), [np.unique(times) for times in at]
+    counts = np.array([len(times) for times in asked], np.int64)
+    owner = np.concatenate([series.series_index, np.repeat(np.arange(len(series)), counts)])
+    times = np.concatenate([series.times, *asked])
+    is_query = np.arange(len(times)) >= len(series.times)
+    order = np.lexsort((is_query, times, owner))  # a reading before the query at its time
+    owner, times, is_query = owner[order], times[order], is_query[order]
+    repeats = np.zeros(len(times), bool)
+    repeats[1:] = is_query[1:] & (np.diff(owner) == 0) & (np.diff(times) == 0)
+    place = np.cumsum(~repeats) - 1
+    source = order[~repeats]
+    old = source < len(series.times)
+    values = np.zeros((len(source), *series.input_shape), series.values.dtype)
+    mask = np.zeros(values.shape, bool)
+    values[old], mask[old] = series.values[source[old]], series.mask[source[old]]
+    widened = dataclasses.replace(
+        series,
+        times=times[~repeats],
+        values=values,
+        mask=mask,
+        offsets=np.searchsorted(owner[~repeats], np.arange(len(series) + 1)).astype(np.int64),
+        per_time={},
+    )
+    return Query(widened, place[is_query])
+
+
+MOST = 100_000  # steps of a forecast
+
+
+def forecast_times(
+    series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float
+) -> list[Float[np.ndarray, " _"]]:
+    """Times after the last reading of each series, up to ``horizon`` later."""
+    length = clock.duration(horizon, "horizon")
+    step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
+    count = int(np.floor(length / step * (1 + 1e-9)))
+    if not 1 <= count <= MOST:
+        found = f"{horizon!r}, which is {length / step:.3g} steps"
+        raise InputError("horizon", f"be 1 to {MOST} steps of {{every}} long", found)
+    steps = step * np.arange(1, count + 1)
+    return [last + steps for last in last_observation_times(series)]
+
+
+def last_observation_times(series: SeriesSet) -> Float[np.ndarray, " series"]:
+    """The time of each series' last row with a value in it, or of its last row where none has one."""
+    rows, ends = np.arange(len(series.times)), series.offsets[1:] - 1
+    seen = np.maximum.accumulate(np.where(series.mask.any(1), rows, -1))[ends]
+    last: np.ndarray = series.times[np.where(seen >= series.offsets[:-1], seen, ends)]
+    return last
+
+
+def requested_times(
+    series: SeriesSet, at: Any, clock: Clock, columns: Columns
+) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
+    """The series that are asked for, those without readings among them, and the times ``at`` for each."""
+    if isinstance(at, Mapping):
+        wanted = {name_of(name): clock.numbers(times) for name, times in at.items()}
+    elif hasattr(at, "columns"):
+        wanted = _of_frame(at, clock, columns)
+    else:
+        times = clock.numbers(at)
+        if len(times) == 0:
+            raise InputError("at", "hold at least one time")
+        return series, [times for _ in series.ids]
+    if columns.id is None and wanted.keys() - set(series.ids):
+        raise InputError("at", "be a list of times: the training table had no column of ids", f"{list(at)}")
+    known = set(series.ids)
+    new = [name for name in wanted if name not in known]
+    offsets = np.append(series.offsets, np.full(len(new), series.offsets[-1]))
+    series = dataclasses.replace(series, ids=(*series.ids, *new), offsets=offsets)
+    chosen = [number for number, name in enumerate(series.ids) if name in wanted]
+    return series.take(chosen), [wanted[series.ids[number]] for number in chosen]
+
+
+def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
+    frame = nw.from_native(at, eager_only=True).to_polars()
+    missing = [name for name in (columns.id, columns.time) if name is not None and name not in frame.columns]
+    if missing:
+        raise InputError("at", "have the columns of the training table", f"{frame.columns} without {missing[0]!r}")
+    times = clock.column(written_times(frame[columns.time]))
+    if columns.id is None:
+        return {"0": times}
+    if len(frame) == 0:
+        return {}
+    check_key(frame[columns.id])
+    names, owner = codes(ids_of(frame[columns.id]))
+    order, ends = np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner, minlength=len(names)))
+    return dict(zip(names, np.split(times[order], ends[:-1]), strict=True))
+
+
+def check_lead_times(lead: Float[np.ndarray, "n variable"], longest: float | None, clock: Clock) -> list[str]:
+    """Return a warning if a query exceeds the lead times seen in training."""
+    farthest = float(np.max(lead[np.isfinite(lead)], initial=0.0))
+    if longest is None or farthest <= longest:
+        return []
+    return [
+        f"Predictions extend {clock.written(farthest)} past the last observation; training covered "
+        f"{clock.written(longest)}. Beyond that, neither means nor intervals have been tested."
+    ]

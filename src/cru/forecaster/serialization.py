@@ -1,0 +1,377 @@
+"""The folder of a fitted forecaster: weights, configuration, readings and a card. Nothing in it is ever unpickled."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+import cru
+from cru.data import Scaler, SeriesSet
+from cru.data.cache import read_series, write_series
+from cru.data.tables import UNITS
+from cru.files import is_part, is_temporary, open_part, part_name, write_atomically, write_folder
+from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES, UNMEASURED, Calibration
+from cru.forecaster.clock import Clock
+from cru.forecaster.table_io import Columns, check_sensible
+from cru.models.loading import load_spec, restore_model
+from cru.models.registry import check_loadable
+from cru.schema import AnyNumber, Checksum, OpenSchema, Options, Positive, Schema, check, check_array, read_json
+from cru.training.checkpoint import check_writable, pack_checkpoint, parse_checkpoint
+
+if TYPE_CHECKING:
+    from cru.forecaster.estimator import Fitted, Forecaster
+
+FORMAT = 4  # rises when one version cannot read the folders of the other
+_WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
+_PARTS = {_WEIGHTS: None, _HISTORY: None}  # the files that a configuration may name, and no others
+_TRIES = 3  # of a load, while another process saves
+
+_Finite = Annotated[float, Field(ge=-1e30, le=1e30)]
+_Scale = Annotated[float, Field(ge=1e-300, le=1e300)]
+
+
+class ClockSchema(Schema):
+    """The fields of a `Clock`, which must fit together."""
+
+    kind: Literal["number", "date", "datetime"]
+    unit: str
+    origin: str | None
+    zone: str | None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ClockSchema":
+        if self.kind == "number":
+            if (self.unit, self.origin, self.zone) != ("", None, None):
+                raise ValueError("`clock` must have no unit, origin and zone where times are numbers")
+            return self
+        if self.unit not in UNITS or self.origin is None:
+            raise ValueError(f"`clock.unit` must be one of {', '.join(UNITS)}, with an origin")
+        Clock(**self.model_dump()).check()
+        return self
+
+
+class ColumnsSchema(Schema):
+    """The fields of `Columns`."""
+
+    id: str | None
+    time: str
+    values: list[str] | None
+    variable: str | None
+    duplicates: Literal["refuse", "mean"]
+    whole_ids: bool
+    polars: bool
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ColumnsSchema":
+        keys = [name for name in (self.id, self.time, self.variable) if name is not None]
+        if len(set(keys)) != len(keys):
+            raise ValueError("`columns` must name different columns for id, time and variable")
+        Columns(id=self.id, time=self.time, variable=self.variable).check()
+        return self
+
+
+class ScalerSchema(Schema):
+    """One shift and one positive scale for each variable."""
+
+    shift: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
+    scale: list[_Scale]
+    log_scale: list[Annotated[float, Field(ge=0, le=1e300)]]
+
+
+class CalibrationSchema(Schema):
+    """The fields of a `Calibration`; `Config` checks their shapes."""
+
+    leads: list[Positive]
+    quantiles: list[list[list[_Finite]]]
+    likeness: list[list[Annotated[float, Field(ge=-1.001, le=1.001)]]]
+    constant: list[bool]
+    mean_weight: list[Annotated[float, Field(ge=0, le=1)]]
+    cap: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
+
+
+class Params(OpenSchema):
+    """The arguments of the constructor; a subclass may have more."""
+
+    model: str
+    base: str | None
+    options: Options | None
+    epochs: int | None
+    minutes: float | None
+    patience: int | None
+    batch_size: int
+    learning_rate: float
+    seed: int
+    progress: bool
+
+
+class Config(Schema):
+    """What config.json says. Every key is here: to add one, add a field."""
+
+    format: int
+    version: str
+    params: Params
+    model: str
+    options: Options
+    spec: dict[str, Any]  # see `load_spec`
+    names: Annotated[list[str], Field(min_length=1)]
+    gap: Annotated[float, Field(ge=1e-30, le=1e30)]
+    clock: ClockSchema
+    columns: ColumnsSchema
+    scaler: ScalerSchema
+    calibration: CalibrationSchema
+    scores: dict[str, AnyNumber]
+    score_table: list[dict[str, str | AnyNumber]]
+    files: dict[str, Checksum]
+    digest: Checksum
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Config":
+        width, found = len(self.names), self.calibration
+        if len(set(self.names)) != width:
+            raise ValueError("`names` must differ from each other")
+        lengths: tuple[list[Any], ...] = (
+            self.scaler.shift,
+            self.scaler.scale,
+            found.constant,
+            found.mean_weight,
+            found.cap,
+        )
+        if {width} != set(map(len, lengths)) or len(self.scaler.log_scale) not in (0, width):
+            raise ValueError(f"`scaler` and `calibration` must be of {width} variables")
+        if not {_WEIGHTS} <= self.files.keys() <= _PARTS.keys():
+            raise ValueError(f"`files` must be {_WEIGHTS} and {_HISTORY}, or the first alone")
+        leads = np.array(found.leads)
+        shape = (len(APART) + len(leads), width, len(PROBABILITIES))
+        quantiles = check_array("calibration.quantiles", found.quantiles, shape)
+        if (np.diff(leads) <= 0).any() or (np.diff(quantiles, axis=-1) < 0).any():
+            raise ValueError("`calibration` must have leads and quantiles that rise")
+        size = width if found.likeness or width <= COUPLED else 0
+        likeness = check_array("calibration.likeness", found.likeness, (size, size))
+        if not np.allclose(likeness, likeness.T) or not np.allclose(np.diag(likeness), 1, atol=1e-3):
+            raise ValueError("`calibration.likeness` must be a matrix of correlations")
+        return self
+
+
+def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
+    """Write everything. The configuration goes to its place last: it decides which version of the others counts."""
+    check_free(folder)
+    model = forecaster.model_
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "version": cru.__version__,
+        "params": forecaster._plain_params(),
+        "model": forecaster.name_,
+        "options": forecaster.options_,
+        "spec": {key: list(v) if isinstance(v, tuple) else v for key, v in model.spec.as_dict().items()},
+        "names": list(forecaster.names_),
+        "gap": forecaster.gap_,
+        "clock": forecaster.clock_.to_dict(),
+        "columns": {key: list(v) if isinstance(v, tuple) else v for key, v in vars(forecaster.columns_).items()},
+        "scaler": forecaster.scaler_.to_dict(),
+        "calibration": forecaster.calibration_.to_dict(),
+        "scores": {name: value for name, value in forecaster.scores_.items() if name != "table"},
+        "score_table": forecaster.scores_["table"],
+    }
+    try:
+        _digest(config)
+    except (TypeError, ValueError) as error:  # before anything is written
+        raise ValueError(f"the parameters must be such that JSON can hold them, to be saved: {error}.") from None
+    kept = forecaster.history_ if history else None
+    check(Config, config | {"files": {_WEIGHTS: "0" * 64}, "digest": "0" * 64}, "the model")
+
+    def write_weights(file: BinaryIO) -> None:
+        file.write(pack_checkpoint(model.state_dict(), {}))
+
+    def write_history(file: BinaryIO) -> None:
+        if kept is not None:
+            write_series(file, kept, {})
+
+    def whole(files: dict[str, str]) -> bytes:
+        named = config | {"files": files}
+        return (json.dumps(named | {"digest": _digest(named)}, ensure_ascii=False) + "\n").encode()
+
+    parts = {_WEIGHTS: write_weights, _HISTORY: None if kept is None else write_history}
+    write_folder(folder, _CONFIG, parts, whole)
+    write_atomically(folder / _CARD, _card(forecaster, history=kept is not None).encode())
+
+
+def load(folder: Path, kind: "type[Fitted]", *, allow_code: bool = False) -> "Fitted":
+    """Read it; one sentence if a file is missing or altered, or if another version wrote it."""
+    for attempt in range(_TRIES):
+        config = read_config(folder)
+        try:
+            return _load(folder, config, kind, allow_code=allow_code)
+        except FileNotFoundError:
+            if attempt == _TRIES - 1 or read_config(folder) == config:  # else another process saved meanwhile
+                raise
+    raise AssertionError
+
+
+def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: bool) -> "Fitted":
+    path = folder / _CONFIG
+    check_loadable(config.model, path, allow_code=allow_code)
+    params = config.params.model_dump()
+    strange = params.keys() ^ kind._parameters().keys()
+    if strange:
+        raise ValueError(f"`params` in {path} must be those of {kind.__name__}: {sorted(strange)[0]!r:.60} differs.")
+    check_loadable(config.params.model, path, allow_code=allow_code)  # which a further `fit` would import
+    spec = load_spec(config.spec, path)
+    if (spec.input_shape, spec.target_shape, spec.likelihood) != (2 * ((len(config.names),),) + ("gaussian",)):
+        raise ValueError(f"`spec` in {path} must be that of {len(config.names)} variables.")
+    weights = folder / part_name(_WEIGHTS, config.files[_WEIGHTS])
+    with open_part(folder, _WEIGHTS, config.files[_WEIGHTS]) as file:
+        tensors, _ = parse_checkpoint(file.read(), weights)
+    forecaster = kind(**params)
+    forecaster.name_, forecaster.options_ = config.model, dict(config.options)
+    forecaster.model_ = restore_model(config.model, spec, config.options, tensors, folder, allow_code=allow_code)
+    forecaster.scaler_ = Scaler.from_dict(config.scaler.model_dump())
+    forecaster.calibration_ = Calibration.from_dict(config.calibration.model_dump())
+    forecaster.clock_ = Clock(**config.clock.model_dump())
+    columns = config.columns.model_dump()
+    values = None if columns["values"] is None else tuple(columns["values"])
+    forecaster.columns_ = Columns(**columns | {"values": values})
+    forecaster.names_, forecaster.gap_ = tuple(config.names), config.gap
+    forecaster.scores_ = {**config.scores, "table": config.score_table}
+    forecaster.history_ = _load_history(folder, config, forecaster) if _HISTORY in config.files else None
+    return forecaster
+
+
+def _load_history(folder: Path, config: Config, forecaster: "Forecaster") -> SeriesSet:
+    path = folder / part_name(_HISTORY, config.files[_HISTORY])
+    with open_part(folder, _HISTORY, config.files[_HISTORY]) as file:
+        try:
+            series, _ = read_series(file)
+            check_history(series, forecaster)
+        except ValueError as error:
+            raise ValueError(f"{path} was altered or damaged: {str(error).rstrip('.')}.") from None
+    return series
+
+
+def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
+    """Check that readings fit to the rest of a model: variables, ids, times and sizes."""
+    clock, single = forecaster.clock_, forecaster.columns_.id is None
+    if series.names != forecaster.names_ or series.is_image:
+        raise ValueError("its variables are not those of the model")
+    if (series.time_unit, series.origin) != (clock.unit, clock.origin):
+        raise ValueError("its times are counted in another way than those of the model")
+    if (single and series.ids != ("0",)) or not len(series) or not (series.lengths > 0).all():
+        raise ValueError("it must hold at least one reading of each series, and one series where there are no ids")
+    if forecaster.columns_.whole_ids and not all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in series.ids):
+        raise ValueError("its ids must be whole numbers")
+    check_sensible(series, forecaster.scaler_)
+    clock.check_range(series.times)
+
+
+def read_config(folder: Path) -> Config:
+    """Read the configuration, if it is complete and this version can read it."""
+    path = folder / _CONFIG
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no model folder {folder}.")
+    try:
+        found = read_json(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{folder} is not the folder of a model, or not whole: there is no {_CONFIG}."
+        ) from None
+    form, version = found.get("format"), found.get("version")
+    if type(form) is not int or not isinstance(version, str):
+        raise ValueError(f"{path} is damaged or not the configuration of a model of this library.")
+    if form > FORMAT:
+        raise ValueError(
+            f"{folder} was saved by cru {version!s:.20}, which is newer than this one, {cru.__version__}: "
+            "install that version or a later one."
+        )
+    if form < FORMAT:
+        raise ValueError(
+            f"{folder} was saved by an older cru, {version!s:.20}, which kept less of a model: fit it again."
+        )
+    config = check(Config, found, path)
+    found.pop("digest")
+    try:
+        same = config.digest == _digest(found)
+    except (TypeError, ValueError):  # text that cannot be written
+        same = False
+    if not same:
+        raise ValueError(f"{path} was altered or damaged after it was saved: its checksum differs.")
+    return config
+
+
+def fingerprint(forecaster: "Forecaster") -> str:
+    """What tells one fitted model from another."""
+    parts = [forecaster.names_, forecaster.scaler_.to_dict(), forecaster.clock_.to_dict(), forecaster.options_]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    for name, tensor in sorted(forecaster.model_.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check_free(folder: Path) -> None:
+    """Whether a model can be kept there, without a loss of anything else."""
+    ours = folder.is_dir() and _is_ours(folder / _CONFIG)
+    other = folder.is_dir() and not ours and not all(_is_leftover(path.name) for path in folder.iterdir())
+    if other or (folder.exists() and not folder.is_dir()):
+        raise ValueError(f"{folder} must be a new or empty folder, or one with a model of this library.")
+    check_writable(folder)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a configuration is one that `save` wrote, of whatever version."""
+    try:
+        return {"format", "version", "params", "scaler"} <= read_json(path).keys()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_leftover(name: str) -> bool:
+    """Check whether a file is one that a save leaves which ended before the configuration was written."""
+    return is_temporary(name) or is_part(name, _PARTS)
+
+
+def _digest(config: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _card(forecaster: "Forecaster", *, history: bool) -> str:
+    scores, columns = forecaster.scores_, forecaster.columns_
+    series = forecaster.history_
+    rows = [
+        ("R²", f"{scores['r2']:.3f}"),
+        ("R² of the last value seen, to compare", f"{scores['r2_last_value']:.3f}"),
+        ("mean absolute error, in standard deviations", f"{scores['mae']:.3f}"),
+        *(
+            (f"inside the {n} % interval", f"{scores[f'coverage{n}']:.1%}")
+            for n in (50, 90)
+            if f"coverage{n}" in scores
+        ),
+    ]
+    doubt = "" if forecaster.calibration_.measured else f"\n{UNMEASURED}\n"
+    table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
+    size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
+    readings = (
+        "`history-….npz` holds the readings of the training table, from whose end `forecast` starts. Think of that "
+        "before you pass the folder on; `save(folder, history=False)` leaves them out."
+        if history
+        else "The folder holds no readings: give `forecast` a table."
+    )
+    names = ", ".join(f"`{name}`" for name in forecaster.names_[:20]) + (" ..." if len(forecaster.names_) > 20 else "")
+    return f"""# A forecaster for irregular series
+
+`{forecaster.name_}` with {forecaster.model_.num_parameters:,} parameters, fitted by cru {cru.__version__} to {size}:
+{names}, with times in `{columns.time}`{f" and series named by `{columns.id}`" if columns.id else ""}.
+
+| on {scores["count"]:,} withheld values of {scores["series"]:,} validation series | |
+|---|---|
+{table}
+{doubt}
+```python
+from cru import Forecaster
+
+model = Forecaster.load(".")
+```
+
+{readings}
+"""

@@ -1,0 +1,249 @@
+"""Read a user's table, and write the long frame of predictions."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from jaxtyping import Bool
+
+from cru.data import Scaler, SeriesSet, from_table
+from cru.data.formulas import warn_of_formulas
+from cru.data.reading import read_table
+from cru.errors import InputError, some
+from cru.forecaster.clock import Clock
+from cru.threads import check_fork
+
+FEWEST, STRIKING = 100, 0.25  # observations of a variable, and a share of its variance that one should not have
+LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
+_ANSWERS = re.compile(r"variable|mean|median|std|sample|value|(lo|hi)-[\d.]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns of the training table were what, and what its ids and frames were."""
+
+    id: str | None
+    time: str
+    values: tuple[str, ...] | None = None  # None: all others
+    variable: str | None = None
+    duplicates: str = "refuse"
+    whole_ids: bool = False  # ids were whole numbers, and are given back as such
+    polars: bool = False
+
+    def check(self) -> None:
+        """Whether the columns can stand beside those of the answers."""
+        for argument in ("id", "time", "variable"):
+            name = getattr(self, argument)
+            if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
+                raise InputError(argument, "not have the name of a column of the answers", repr(name), "Rename it.")
+
+    def read(self, table: Any) -> pl.DataFrame:
+        """The columns of a table that matter, as polars; ids that are whole numbers as such, floats or not."""
+        keys = [name for name in (self.id, self.time, self.variable) if name is not None]
+        text = [name for name in (self.id, self.variable) if name is not None]
+        wanted = list(dict.fromkeys([*keys, *(self.values or ())]))
+        frame = read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
+        return frame if self.id is None else frame.with_columns(ids_of(frame[self.id]))
+
+    def series(self, frame: pl.DataFrame, clock: Clock) -> SeriesSet:
+        """Series of a table that was read, with times in the numbers of the clock."""
+        if frame[self.time].null_count():
+            missing = frame[self.time].null_count()
+            raise InputError(
+                rule="be filled in every row", found=f"{missing} of {len(frame)} missing", column=self.time
+            )
+        values = self.values[0] if self.variable is not None and self.values else self.values
+        numbers = pl.Series(self.time, clock.column(frame[self.time]), dtype=pl.Float64)
+        try:
+            series = from_table(
+                frame.with_columns(numbers),
+                id=self.id,
+                time=self.time,
+                values=values,
+                variable=self.variable,
+                duplicates=self.duplicates,  # type: ignore[arg-type]
+            )
+        except InputError as error:
+            if clock.kind == "number" or error.time is None:
+                raise
+            raise error.replace(time=clock.stamps(np.array([error.time]))[0]) from None
+        return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
+
+
+def name_of(id: object) -> str:  # noqa: A002 - what the column is called everywhere
+    """Series are named by text, as in a table; where there was no column of ids there is a single one.
+
+    >>> name_of(3.0), name_of("03"), name_of(None)
+    ('3', '03', '0')
+    """
+    if isinstance(id, float | np.floating) and float(id).is_integer():
+        return str(int(id))
+    return "0" if id is None else str(id)
+
+
+def ids_of(column: pl.Series) -> pl.Series:
+    """A column of ids; floats, which pandas makes of whole numbers where one was missing once, by `name_of`."""
+    if not column.dtype.is_float() or column.null_count() or column.is_nan().any():
+        return column
+    named = pl.Series(column.name, [name_of(number) for number in column], dtype=pl.String)
+    return _whole(named)
+
+
+def _whole(named: pl.Series) -> pl.Series:
+    """Names as whole numbers if all of them are such, written as numbers are: 007 is not."""
+    numbers = named.cast(pl.Int64, strict=False)
+    return numbers if numbers.cast(pl.String).equals(named) else named
+
+
+def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]:
+    """The series of a training table, the clock that its times ask for, and what its columns are like."""
+    columns.check()
+    frame = columns.read(table)
+    clock = Clock.of(frame[columns.time])
+    series = columns.series(frame, clock)
+    finer = clock.in_unit(median_gap(series))
+    if finer != clock:  # read again, not multiplied: a time must become the same number whenever it is met
+        series = columns.series(frame, finer)
+    columns = dataclasses.replace(
+        columns,
+        whole_ids=columns.id is not None and frame[columns.id].dtype.is_integer(),
+        polars=is_polars(table),
+    )
+    return series, finer, columns
+
+
+def sensible(values: Any, shift: Any, scale: Any) -> Any:
+    """Whether values, or one, are of a size that a model can take in."""
+    return abs(values - shift) < LARGEST * scale
+
+
+def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
+    """Refuse a reading that is absurdly large, or that made the scaler so."""
+    shift, scale = np.array(scaler.shift), np.array(scaler.scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        strange = series.mask & ~(sensible(series.values, shift, scale) & np.isfinite(shift + scale))
+    if strange.any():
+        size = np.where(strange, np.abs(series.values), -1.0)
+        row, column = np.unravel_index(int(size.argmax()), size.shape)
+        raise ValueError(
+            f"the table must hold sensible numbers: {series.names[column]!r} of series "
+            f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Mend it, or leave it missing."
+        )
+
+
+def read_new_table(table: Any, columns: Columns, clock: Clock, names: Sequence[str], scaler: Scaler) -> SeriesSet:
+    """The series of another table with the variables of the training table, in their order."""
+    series = _same_variables(table, columns, clock, names)
+    check_sensible(series, scaler)
+    return series
+
+
+def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
+    known = columns if columns.values is None or columns.variable else dataclasses.replace(columns, values=tuple(names))
+    try:
+        series = known.series(known.read(table), clock)
+    except InputError as error:
+        raise error.without_arguments() from None  # only `fit` has them
+    if tuple(series.names) == tuple(names):
+        return series
+    strange = [name for name in series.names if name not in names]
+    if strange:
+        raise ValueError(
+            f"the table must have the variables of the training table, {some([*map(repr, names)])}, and no others: "
+            f"{some([*map(repr, strange)])} was not in training. Leave it out, or fit again with it."
+        )
+    missing = [name for name in names if name not in series.names]
+    if missing and columns.variable is None:
+        raise ValueError(f"the table must have the columns {some([*map(repr, missing)])}, as the training table had.")
+    wide = np.zeros((len(series.times), len(names)))
+    mask = np.zeros(wide.shape, bool)
+    place = [list(names).index(name) for name in series.names]
+    wide[:, place], mask[:, place] = series.values, series.mask
+    return dataclasses.replace(series, values=wide, mask=mask, names=tuple(names))
+
+
+def long_frame(
+    columns: Columns,
+    clock: Clock,
+    *,
+    ids: Sequence[str],
+    times: np.ndarray,
+    variables: Sequence[str],
+    numbers: Mapping[str, np.ndarray],
+    before: Mapping[str, Any] | None = None,
+    polars: bool,
+) -> Any:
+    """One row for each answer: ``before``, id, time, variable, then the columns of ``numbers``."""
+    check_fork()
+    data: dict[str, Any] = dict(before or {})
+    if columns.id is not None:
+        named = pl.Series(list(ids), dtype=pl.String)
+        data[columns.id] = _whole(named) if columns.whole_ids else named
+    data[columns.time] = clock.stamps(times)
+    data[columns.variable or "variable"] = pl.Series(list(variables), dtype=pl.String)
+    frame = pl.DataFrame(data | dict(numbers))
+    return frame if polars else frame.to_pandas()
+
+
+def is_polars(table: Any) -> bool:
+    """Whether answers about this table are polars frames; pandas frames for everything else, files included."""
+    return not isinstance(table, str | Path) and nw.from_native(table, eager_only=True).implementation.is_polars()
+
+
+def check_ending(path: Path) -> None:
+    """Whether a frame can be written there."""
+    if not path.name.lower().endswith((".csv", ".parquet")):
+        raise InputError("out", "be a .csv or .parquet file", path)
+
+
+def write_frame(frame: Any, path: Path) -> None:
+    """A frame to a .csv or .parquet file, by its ending; dates without a time of day, which pandas has not, as such."""
+    table = nw.from_native(frame, eager_only=True).to_polars()
+    moments = [c for c in table if c.dtype == pl.Datetime and c.dtype.time_zone is None]
+    table = table.with_columns(c.cast(pl.Date) for c in moments if bool((c == c.dt.truncate("1d")).all()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() == ".parquet":
+        table.write_parquet(path)
+    else:
+        warn_of_formulas(table, path)
+        table.write_csv(path)
+
+
+def median_gap(series: SeriesSet) -> float:
+    """The typical time between two readings of a series that differ in time; 1 where there are no two."""
+    gaps = np.diff(series.times)
+    gaps = gaps[(np.diff(series.series_index) == 0) & (gaps > 0)]
+    return float(np.median(gaps)) if len(gaps) else 1.0
+
+
+def find_outliers(series: SeriesSet) -> list[str]:
+    """Return a warning for each variable of which one observation makes much of the variance."""
+    found = []
+    for k, name in enumerate(series.names):
+        rows = np.flatnonzero(series.mask[:, k])
+        square = (series.values[rows, k] - series.values[rows, k].mean()) ** 2
+        if len(rows) >= FEWEST and square.max() > STRIKING * square.sum():
+            row = rows[square.argmax()]
+            share = f"{square.max() / square.sum():.0%} of the variance of {len(rows)} observations"
+            found.append(
+                f"{name!r} of series {series.ids[series.series_index[row]]!r} is once {series.values[row, k]:g}. This "
+                f"possible outlier makes {share} and widens all intervals. If it is wrong, correct it or set it to NaN."
+            )
+    return found
+
+
+def find_changed_constants(series: SeriesSet, scaler: Scaler, constant: Bool[np.ndarray, " variable"]) -> list[str]:
+    """Return a warning for each variable that was constant in training and has other values now."""
+    shift = np.array(scaler.shift)
+    other = series.mask & constant & ~np.isclose(series.values, shift, rtol=1e-9, atol=0.0)
+    return [
+        f"{series.names[k]!r} was always {shift[k]:g} in training and is predicted as that, but the table has "
+        f"{int(other[:, k].sum())} other observations of it. Fit again."
+        for k in np.flatnonzero(other.any(0))
+    ]

@@ -1,0 +1,122 @@
+"""What the baselines share: time scaled to [0, 1], what their cells read, and how their states are decoded."""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from cru.functional import gaps
+from cru.layers.checks import require
+from cru.layers.decoders import tanh_decoder
+from cru.layers.encoders import apply_where, features_of
+from cru.models.base import BatchLike, Model, Spec
+from cru.models.config import ModelConfig
+from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
+from cru.models.output_head import OutputHead
+from cru.models.recurrent import Hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineConfig(ModelConfig):
+    """What the recurrent and ODE baselines have in common."""
+
+    hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
+    variance_map: str = "softplus"  # variance of the output
+    encoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else nothing
+    decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else one layer
+    variance_decoder: nn.Module | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size is not None:
+            self.check_counts("hidden_size")
+
+    def state_size(self, spec: Spec) -> int:
+        """M."""
+        return default_state_size(spec) if self.hidden_size is None else self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverConfig(BaselineConfig):
+    """And those of them that solve a differential equation."""
+
+    solver: str = "midpoint"  # see cru.layers.ode
+    steps: int = 1  # per gap, for a fixed-step solver
+    rtol: float = 1e-3  # for an adaptive one
+    atol: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("steps")
+        self.check_positive("rtol", "atol")
+        for name, fits, rule in (
+            ("steps", self.steps <= 1000, "at most 1000"),
+            ("rtol", self.rtol >= 1e-12, "at least 1e-12"),
+            ("atol", self.atol >= 1e-12, "at least 1e-12"),
+        ):  # else a prediction would never end
+            require(fits, f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
+
+    @property
+    def solving(self) -> dict[str, str | int | float]:
+        """The options of `cru.layers.ode.ODE`."""
+        return {"solver": self.solver, "steps": self.steps, "rtol": self.rtol, "atol": self.atol}
+
+
+class BaselineModel(Model):
+    """A model whose cell reads the features and which of them are there; on pictures, a latent observation.
+
+    With ``raw``, pictures are read pixel by pixel, too.
+    """
+
+    config: BaselineConfig
+
+    def __init__(self, spec: Spec, config: BaselineConfig, *, raw: bool = False) -> None:
+        super().__init__(spec, config)
+        encoder = config.encoder
+        if encoder is None:
+            encoder = nn.Flatten() if raw else latent_encoder(spec)
+        self.encoder = encoder
+        self.latent_size = features_of(self.encoder, spec.input_shape)
+
+    def observations(
+        self, batch: BatchLike
+    ) -> tuple[Float[Tensor, "batch time latent"], Bool[Tensor, "batch time latent"]]:
+        """What the cell sees of each time point, and which entries of it are observed."""
+        observed = batch.observed
+        x = apply_where(self.encoder, self.inputs(batch), observed).to(self.dtype)  # a state keeps its digits
+        if isinstance(self.encoder, nn.Flatten):
+            return x, batch.mask.expand_as(batch.values).flatten(2)
+        return x, observed[..., None].expand_as(x)
+
+    def unit_gaps(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time"]:
+        """The gap before each time, where the whole range of the training times is 1; before the first, from that of
+        ``state``."""
+        since = None if state is None else state.time
+        return gaps(self.elapsed(batch, state), since, unit_scale(self.spec), self.dtype)
+
+
+def state_output(spec: Spec, config: BaselineConfig, units: int | None) -> OutputHead:
+    """Decode a state: as the CRU does on pictures; else the variance linearly, the mean with a layer of ``units``.
+
+    Without ``units`` the mean is linear, too.
+    """
+    size = config.state_size(spec)
+    pictures = spec.is_image
+    mean, variance = config.decoder, config.variance_decoder
+    if mean is None:
+        linear = nn.Linear(size, spec.target_size) if units is None else tanh_decoder(size, spec.target_size, units)
+        mean = make_decoder(spec, size) if pictures else linear
+    if variance is None:
+        variance = make_variance_decoder(spec, size) if pictures else nn.Linear(size, spec.target_size)
+    return OutputHead(spec, mean, variance, config.variance_map)
+
+
+def unit_times(batch: BatchLike, spec: Spec) -> Float[Tensor, "batch time"]:
+    """The times, such that those of the training set lie in [0, 1]; still in the type of ``batch.times``."""
+    return (batch.times - spec.time_start) * unit_scale(spec)
+
+
+def unit_scale(spec: Spec) -> float:
+    """What times are multiplied with."""
+    span = spec.time_end - spec.time_start
+    return 1 / span if span > 0 else 1.0

@@ -1,0 +1,28 @@
+"""Figures: each a function from plain data to a matplotlib figure. Matplotlib is imported when one is drawn."""
+
+from cru.reporting.figures.comparisons import (
+    draw_calibration,
+    draw_curves,
+    draw_gain_sparseness,
+    draw_gaps,
+    draw_runtime,
+    measure_runtime,
+)
+from cru.reporting.figures.images import draw_gain_noise, draw_trajectory
+from cru.reporting.figures.series import draw_dataset, draw_series
+from cru.reporting.figures.style import check_path, save
+
+__all__ = [
+    "check_path",
+    "draw_calibration",
+    "draw_curves",
+    "draw_dataset",
+    "draw_gain_noise",
+    "draw_gain_sparseness",
+    "draw_gaps",
+    "draw_runtime",
+    "draw_series",
+    "draw_trajectory",
+    "measure_runtime",
+    "save",
+]

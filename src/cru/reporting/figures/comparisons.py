@@ -1,0 +1,187 @@
+"""Draw models side by side: learning curves, calibration, error by gap, Kalman gain, runtime."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from cru.evaluation.diagnosis import Curve
+from cru.reporting.figures.style import BLUE, GREY, INK, SKY, line, make_figure, model_style, plain, time_label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+    from torch.nn import Module
+
+
+class Learning(NamedTuple):
+    """The validation score of a run after each epoch."""
+
+    epochs: list[int]
+    scores: list[float]
+
+
+def draw_curves(runs: Mapping[str, Sequence[Learning]], *, metric: str = "mse", title: str = "") -> "Figure":
+    """The validation score against the epoch: all runs of a model in its colour, a dot on the best epoch of each."""
+    figure = make_figure(7.0, 4.0)
+    axis = figure.subplots()
+    lowest = float("inf")
+    for model, curves in runs.items():
+        for number, curve in enumerate(curves):
+            axis.plot(curve.epochs, curve.scores, label=model_style(model).name if number == 0 else None, **line(model))
+            at = min(range(len(curve.scores)), key=curve.scores.__getitem__)
+            axis.plot(curve.epochs[at], curve.scores[at], "o", color=model_style(model).light, markersize=4)
+            lowest = min(lowest, *curve.scores)
+    if lowest > 0:
+        axis.set_yscale("log")
+    unit = "nats a time point" if metric == "nll" else "model units²" if metric == "mse" else "model units"
+    plain(axis, x="training [epochs]", y=f"validation {metric.upper()} [{unit}]", title=title)
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    return figure
+
+
+def draw_calibration(curves: Mapping[str, Curve], *, title: str = "") -> "Figure":
+    """Observed against nominal coverage, a line for each model; one on the diagonal is as sure as it may be."""
+    figure = make_figure(4.6, 4.4)
+    axis = figure.subplots()
+    axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+    axis.text(0.97, 0.62, "too sure", color=GREY, fontsize=8, ha="right")
+    axis.text(0.06, 0.36, "too wide", color=GREY, fontsize=8)
+    for model, curve in curves.items():
+        axis.plot(curve.x, curve.y, marker="o", markersize=3, label=model_style(model).name, **line(model))
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ticks = [0, 0.25, 0.5, 0.75, 1]
+    labels = [f"{tick:.0%}" for tick in ticks]
+    axis.set_xticks(ticks, labels)
+    axis.set_yticks(ticks, labels)
+    plain(
+        axis,
+        x="nominal coverage of the central interval [% of targets]",
+        y="observed coverage [% of targets]",
+        title=title,
+    )
+    axis.legend(fontsize=8, frameon=False, loc="upper left")
+    return figure
+
+
+def draw_gaps(curves: Mapping[str, Curve], *, time_unit: str, error: str = "RMSE", title: str = "") -> "Figure":
+    """Error by the time since the model last saw anything, a line for each model; ``error`` labels the axis."""
+    figure = make_figure(6.0, 3.6)
+    axis = figure.subplots()
+    for model, curve in curves.items():
+        axis.plot(curve.x, curve.y, marker="o", markersize=3.5, label=model_style(model).name, **line(model))
+    furthest = max((max(curve.x, default=0.0) for curve in curves.values()), default=0.0)
+    nearest = min((min(curve.x, default=1.0) for curve in curves.values()), default=1.0)
+    if nearest > 0 and furthest > 50 * nearest:
+        axis.set_xscale("log")
+    axis.set_ylim(0, None)
+    plain(axis, x=time_label(time_unit).replace("time", "time since the last reading"), y=error, title=title)
+    axis.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def draw_gain_sparseness(groups: Mapping[int, Float[np.ndarray, " n"]], *, features: int, title: str = "") -> "Figure":
+    """The distribution of the norm of the gain for each number of missing features: less is seen, less is trusted.
+
+    The width is the density, the bar the middle half, the dot the median.
+    """
+    degrees = [degree for degree in sorted(groups) if len(groups[degree]) > 1]
+    if not degrees:
+        raise ValueError(
+            "the figure 'gain-sparseness' needs two gains at one number of missing features: look at more series."
+        )
+    figure = make_figure(6.4, 3.8)
+    axis = figure.subplots()
+    drawn = axis.violinplot([groups[degree] for degree in degrees], degrees, widths=0.85, showextrema=False)
+    for body in drawn["bodies"]:  # type: ignore[attr-defined]
+        body.set(facecolor=SKY, alpha=0.55, edgecolor="none")
+    for degree in degrees:
+        low, middle, high = _quartiles(groups[degree])
+        axis.plot([degree, degree], [low, high], color=BLUE, linewidth=3, solid_capstyle="butt")
+        axis.plot(degree, middle, "o", color="white", markeredgecolor=INK, markersize=5)
+    axis.set_xticks(degrees, [f"{degree}\nn = {len(groups[degree]):,}" for degree in degrees])
+    axis.set_ylim(0, None)
+    plain(axis, x=f"missing at the time point [of {features} features]", y="norm of the Kalman gain [–]", title=title)
+    return figure
+
+
+def _quartiles(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return float(low), float(middle), float(high)
+
+
+SIZES = (10, 20, 40, 80, 160)
+_LAYERS = {"cru": "CRU", "f-cru": "FastCRU", "paired": "PairedCRU"}
+
+
+def measure_runtime(
+    sizes: Sequence[int] = SIZES, *, batch: int = 20, steps: int = 20, repeats: int = 5
+) -> dict[str, dict[int, float]]:
+    """CPU seconds of a forward and backward pass of each layer for each M: one thread, best of ``repeats``.
+
+    Gaps of mean 1 and, for the CRU, transitions of ‖A‖ = 1.2 or so: as a layer is made, A = 0, and its exponential
+    costs nothing.
+
+    >>> measure_runtime([4], batch=2, steps=3, repeats=1)["cru"].keys()
+    dict_keys([4])
+    """
+    import torch
+
+    from cru import layers
+    from cru.reporting.timing import best
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    measured: dict[str, dict[int, float]] = {name: {} for name in _LAYERS}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for size in sizes:
+                x = torch.randn(batch, steps, size // 2)
+                times = torch.empty(batch, steps, dtype=torch.float64).exponential_().clamp(max=2.5).cumsum(1)
+                for name, kind in _LAYERS.items():
+                    layer = getattr(layers, kind)(size // 2, size)
+                    _randomise_transitions(layer)
+                    _step(layer, x, times)  # the filter is compiled on first use
+                    measured[name][size] = best(partial(_step, layer, x, times), repeats)
+    finally:
+        torch.set_num_threads(threads)
+    return measured
+
+
+def _randomise_transitions(layer: "Module") -> None:
+    """Transitions as large as after a training."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name == "basis.values":
+                weights = torch.randn(50, len(parameter)).softmax(-1)
+                parameter.normal_()
+                basis = layer.basis()  # type: ignore[operator]
+                norms = torch.linalg.matrix_norm(torch.einsum("nk,kij->nij", weights, basis), 2)
+                parameter.mul_(1.2 / norms.mean())
+            elif name in ("eigenvalues", "raw_eigenvectors"):
+                parameter.normal_(0, 0.3)
+
+
+def _step(layer: "Module", x: "Tensor", times: "Tensor") -> None:
+    layer(x, times)[0].sum().backward()
+
+
+def draw_runtime(measured: Mapping[str, Mapping[int, float]], *, title: str = "") -> "Figure":
+    """Milliseconds against M, both logarithmic, a line for each layer."""
+    figure = make_figure(5.6, 3.8)
+    axis = figure.subplots()
+    for name, seconds in measured.items():
+        milliseconds = [1e3 * value for value in seconds.values()]
+        axis.plot(list(seconds), milliseconds, marker="o", markersize=4, label=model_style(name).name, **line(name))
+    sizes = sorted({size for seconds in measured.values() for size in seconds})
+    axis.set(xscale="log", yscale="log")
+    axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+    axis.set_xticks([], minor=True)
+    plain(axis, x="latent state size M [dimensions]", y="forward and backward pass [ms of CPU time]", title=title)
+    axis.legend(fontsize=8, frameon=False)
+    return figure

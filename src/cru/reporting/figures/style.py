@@ -1,0 +1,129 @@
+"""Draw figures in one style: size, fonts, axes, and how a file is written."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cru.errors import InputError
+from cru.models.registry import MODELS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, SKY, GREEN, ORANGE, RED, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"  # Okabe & Ito
+VIOLET = "#7A5CC0"
+INK, GREY = "#222222", "#767676"
+
+
+class ModelStyle(NamedTuple):
+    """How a model is drawn: its title, a colour on white paper, a colour on a dark screen, the dashes of a line."""
+
+    name: str
+    light: str
+    dark: str
+    dash: tuple[float, ...] = ()
+
+
+_DASH, _DOT = (5.0, 2.0), (1.5, 1.5)
+_COLOURS: dict[str, tuple[Any, ...]] = {  # light, dark, and the dashes of a line
+    "cru": (BLUE, "#5AB4F0"),
+    "f-cru": (SKY, "#A6D8F7", _DASH),
+    "bi-cru": (BLUE, "#5AB4F0", _DOT),
+    "bi-f-cru": (SKY, "#A6D8F7", _DOT),
+    "paired": (VIOLET, "#B9A3F0"),
+    "paired-smoother": (VIOLET, "#B9A3F0", _DASH),
+    "structural": ("#117733", "#66C285"),
+    "structural-filter": ("#117733", "#66C285", _DASH),
+    "mlp": ("#882255", "#D98CB3"),
+    "corrected": ("#882255", "#D98CB3", _DASH),
+    "rkn": (GREEN, "#3CC9A0", _DOT),
+    "rkn-dt": (GREEN, "#3CC9A0", _DASH),
+    "gru": (ORANGE, "#F5BE4E", _DOT),
+    "gru-dt": (ORANGE, "#F5BE4E"),
+    "gru-d": (ORANGE, "#F5BE4E", _DASH),
+    "ode-rnn": (PINK, "#E9A3CB"),
+    "latent-ode": (PINK, "#E9A3CB", _DASH),
+    "gru-ode-b": (PINK, "#E9A3CB", _DOT),
+    "mtand": (RED, "#FF8A4C"),
+    "mean": (GREY, "#A5A5A5", _DOT),
+    "series-mean": (GREY, "#A5A5A5", _DASH),
+    "last-value": (GREY, "#A5A5A5"),
+    "linear": ("#4D4D4D", "#CFCFCF", _DOT),
+    "seasonal-naive": ("#999933", "#CCCC77"),
+    "blend": ("#4D4D4D", "#CFCFCF", _DASH),
+    "climatology": ("#4D4D4D", "#CFCFCF"),
+}
+
+
+def model_style(model: str) -> ModelStyle:
+    """Find the style of a model. One without a colour of its own is black, or white on a dark screen."""
+    title = MODELS[model].title if model in MODELS else model
+    return ModelStyle(title, *_COLOURS.get(model, (INK, "#EEEEEE")))
+
+
+FORMATS = (".png", ".svg", ".pdf")
+_TIME_UNITS = {"D": "days", "h": "hours", "": ""}
+
+
+def make_figure(width: float = 7.0, height: float = 3.6) -> "Figure":
+    """An empty figure, in inches; nothing is shared with pyplot, so that no window or state is left behind."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=160, layout="constrained")
+
+
+def plain(axis: "Axes", *, x: str = "", y: str = "", title: str = "") -> None:
+    """Two spines, quiet ticks, a name and a unit on each axis."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(GREY)
+    axis.tick_params(colors=GREY, labelcolor=INK, labelsize=8)
+    if x:
+        axis.set_xlabel(x, fontsize=9)
+    if y:
+        axis.set_ylabel(y, fontsize=9)
+    if title:
+        axis.set_title(title, loc="left", fontsize=10, color=INK)
+
+
+def line(model: str) -> dict[str, Any]:
+    """How a model's line is drawn."""
+    chosen = model_style(model)
+    return {"color": chosen.light, "linestyle": (0, chosen.dash) if chosen.dash else "-", "linewidth": 1.6}
+
+
+def with_unit(name: str, unit: str) -> str:
+    """The label of an axis.
+
+    >>> with_unit("TMAX", "°C")
+    'TMAX [°C]'
+    """
+    return f"{name} [{unit}]" if unit else name
+
+
+def time_label(unit: str) -> str:
+    """The label of a time axis; pandas' "D" is written out."""
+    return with_unit("time", _TIME_UNITS.get(unit, unit))
+
+
+def grey(axis: "Axes", image: np.ndarray, extent: tuple[float, float, float, float] | None = None) -> None:
+    """A picture of brightness 0 to 1."""
+    axis.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent, aspect="auto")
+
+
+def check_path(path: Path) -> Path:
+    """``path``, if a picture can be written there."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError("out", f"end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}", f"{str(path)!r}")
+    return path
+
+
+def save(figure: "Figure", path: Path) -> Path:
+    """Write a picture; an SVG keeps its text as text, so that it can be searched and read aloud."""
+    import matplotlib
+
+    check_path(path).parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cru"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+    return path

@@ -1,0 +1,85 @@
+"""The ledger: one JSON line for every finished run."""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from cru.files import MOST_TEXT, read_bounded, write_atomically
+from cru.models.registry import is_own
+from cru.schema import check, parse_json
+from cru.training.experiment import data_version
+from cru.training.presets import compare_with_preset
+from cru.training.schemas import RecordSchema
+from cru.training.settings import RunSettings
+
+LEDGER = Path("results") / "ledger.jsonl"
+
+
+def append(path: Path, record: Mapping[str, Any]) -> bool:
+    """Add a line for a finished run, without its scores by feature. Other processes may write at the same time.
+
+    Returns:
+        False if the ledger has the run (``record["run"]``) already.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        if any(entry.get("run") == record["run"] for entry in read_lines(path)):
+            return False
+        line = json.dumps({key: value for key, value in record.items() if key != "features"}, ensure_ascii=False)
+        before = path.read_bytes() if path.exists() else b""
+        torn = before and not before.endswith(b"\n")
+        write_atomically(path, before + (("\n" if torn else "") + line + "\n").encode())
+    return True
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Read all finished runs, oldest first.
+
+    Raises:
+        ValueError: one sentence about the first line that is not a run.
+    """
+    entries = read_lines(path)
+    for entry in entries:
+        check(RecordSchema, entry, f"{path}, run {entry.get('run')!r:.60},")
+    return entries
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a JSON object from each line, oldest first. A line that was cut off while it was written is left out."""
+    if not path.is_file():
+        return []
+    text = read_bounded(path, MOST_TEXT).decode(errors="replace")
+    if text.strip() and not text.lstrip().startswith("{"):
+        raise ValueError(f"{path} is not a ledger: its first line is not a run.")
+    entries = []
+    for line in text.split("\n"):  # a text in JSON may hold other ends of lines, U+2028 say
+        with suppress(ValueError):
+            entries.append(parse_json(line, path))
+    return entries
+
+
+def compare_with_presets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
+
+    ``outdated`` runs had an earlier version of the data. Those with ``older_settings`` had all settings of their preset
+    when they were made. It has changed since then, in the model or in the training, but for the number of epochs.
+    """
+    found = []
+    for entry in entries:
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        now |= {"outdated": False, "older_settings": False}
+        with suppress(KeyError, ValueError, TypeError, AttributeError):
+            settings = RunSettings.from_dict(entry["settings"])
+            if is_own(settings.model.name):  # whose class may not be here
+                now |= {name: entry[name] for name in ("changed", "shortened")}
+            else:
+                now |= compare_with_preset(settings, own_series="splits" in entry["changed"])
+            same_data = all(name.startswith(("model.", "training.")) for name in now["changed"])
+            now["older_settings"] = bool(now["changed"]) and not (entry["changed"] or now["shortened"]) and same_data
+            now["outdated"] = entry.get("data_version", 1) != data_version(settings)
+        found.append(dict(entry) | now)
+    return found

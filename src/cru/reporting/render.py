@@ -1,0 +1,164 @@
+"""The tables as text: for a terminal and for a Markdown page."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cru.reporting.tables import BETTER, INSIDE, WORSE, OtherResult, OurScore, Table, TableCell
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+_SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
+LEGEND = (
+    "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
+    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, § with earlier "
+    "settings of the preset, both to be run again; "
+    "† quoted by the paper from Rubanova et al. (2019): their average is over patients and attributes, so that a mark "
+    "would mean nothing; → printed for interpolation, but scored one step ahead. † and → before a number of ours: our "
+    "score taken in that way (Rubanova's over our 37 attributes, on one scale for all sets). "
+    "The paper's tables hold only full runs with the "
+    "settings of the presets: the paper's, and our own for what it leaves open and for models that it does not have; "
+    "among our own experiments a changed setting is named."
+)
+EPOCHS = {"best": "Scores of the epoch that was best on validation.", "last": "Scores of the last epoch, as published."}
+
+
+SOURCES = (
+    "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ. "
+    "All seeds of an experiment share one split or simulation, as published. Runs on other splits are among our own. "
+    "[reproduction.md](reproduction.md) says where a result differs from the paper, and why."
+)
+_SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
+
+
+def headings(table: Table) -> list[str]:
+    """Two columns for each experiment, and more where there are published runs and measured times."""
+    return ["model", *(f"{name}: {what}" for key, name in table.columns.items() for what in _columns(table, key))]
+
+
+def _columns(table: Table, preset: str) -> list[str]:
+    cells = table.cells[preset].values()
+    published = ["ours, published protocol"] if any(cell.published for cell in cells) else []
+    times = ["time ÷ CRU's: paper, ours"] if any(cell.times[1] for cell in cells) else []
+    return ["paper", "ours", *published, *times]
+
+
+def rows(table: Table) -> list[list[str]]:
+    """A row for each model."""
+    found = []
+    for model in table.models:
+        row = [model]
+        for preset in table.columns:
+            cell = table.cells[preset].get(model)
+            columns = _columns(table, preset)
+            texts = _texts(cell, table.digits) if cell else {}
+            row += [texts.get(column, "") for column in columns]
+        found.append(row)
+    return found
+
+
+def terminal(table: Table) -> "Iterator[RichTable]":
+    """For the screen: a wide table in parts."""
+    names = list(table.columns)
+    for start in range(0, len(names), _SIDE_BY_SIDE):
+        part = table._replace(columns={name: table.columns[name] for name in names[start : start + _SIDE_BY_SIDE]})
+        yield grid([[heading.replace(": ", "\n") for heading in headings(part)], *rows(part)])
+
+
+def grid(lines: list[list[str]]) -> "RichTable":
+    """A heading and rows, numbers to the right, for the screen."""
+    from rich.table import Table as RichTable
+
+    shown = RichTable(box=None, pad_edge=False)
+    for number, heading in enumerate(lines[0]):
+        shown.add_column(heading, justify="left" if number == 0 else "right")
+    for row in lines[1:]:
+        shown.add_row(*row)
+    return shown
+
+
+def markdown(
+    tables: list[Table], left_out: int, others: list[OtherResult] | None = None, *, epoch: str = "best"
+) -> str:
+    """For docs/results.md."""
+    parts = ["# Results: the paper beside ours", f"{EPOCHS[epoch]} {LEGEND}"]
+    for table in tables:
+        parts += [f"## Table {table.number}. {table.title}", _markdown_grid([headings(table), *rows(table)])]
+        parts += [*beaten(table), *open_cells(table)]
+    if others:
+        parts += ["## Experiments of ours", _markdown_grid(other_rows(others))]
+    parts.append(SOURCES)
+    if left_out:
+        parts.append(f"{left_out} shortened or changed runs in the ledger are not shown.")
+    return "\n\n".join(parts) + "\n"
+
+
+def open_cells(table: Table) -> list[str]:
+    """A sentence for each experiment with what has not been run."""
+    sentences = []
+    for preset, name in table.columns.items():
+        missing = [model for model, cell in table.cells[preset].items() if not cell.ours]
+        if missing:
+            sentences.append(f"Not run yet on {name}: {', '.join(missing)}.")
+    return sentences
+
+
+def other_rows(found: list[OtherResult]) -> list[list[str]]:
+    """A heading, and a row for each model on each experiment of ours."""
+    heading = ["experiment", "model", "seeds", "MSE × 1e-3", "where hidden", "NLL", "inside 90 %"]
+    return [heading] + [
+        [
+            one.experiment,
+            one.model,
+            str(one.seeds),
+            "" if one.mse is None else f"{1e3 * one.mse:.3f}",
+            "" if one.hidden is None else f"{1e3 * one.hidden:.3f}",
+            "" if one.nll is None else f"{one.nll:.2f}",
+            "" if one.coverage is None else f"{100 * one.coverage:.0f} %",
+        ]
+        for one in found
+    ]
+
+
+def beaten(table: Table) -> list[str]:
+    """One sentence for each experiment on which a model loses to a naive one."""
+    sentences = []
+    for preset, name in table.columns.items():
+        losers = [model for model, cell in table.cells[preset].items() if cell.beaten]
+        if losers:
+            sentences.append(f"On {name} these lose to a naive model on the same data: {', '.join(losers)}.")
+    return sentences
+
+
+def _markdown_grid(lines: list[list[str]]) -> str:
+    heading, *below = lines
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heading, ["---"] * len(heading), *below))
+
+
+def _texts(cell: TableCell, digits: int) -> dict[str, str]:
+    """The text of each column."""
+    paper = f"{cell.paper.mean:.{digits}f} ± {cell.paper.std:.{digits}f}" if cell.paper else ""
+    kind = _kind(cell)
+    paper += kind
+    same_way = f"; {kind}{_number(cell.same_way, digits)}" if cell.same_way else ""
+    star = "*" if cell.beaten else ""
+    ours = f"{_number(cell.ours, digits)}{star}" if cell.ours else "–"
+    published = f"{_number(cell.published, digits)} {_SIGN[cell.published_mark]}".rstrip() if cell.published else ""
+    times = ", ".join("–" if time is None else f"{time:.2f}" for time in cell.times) if any(cell.times) else ""
+    return {
+        "paper": paper,
+        "ours": f"{ours}{same_way} {_SIGN[cell.mark]}".rstrip(),
+        "ours, published protocol": published,
+        "time ÷ CRU's: paper, ours": times,
+    }
+
+
+def _kind(cell: TableCell) -> str:
+    if cell.paper is None:
+        return ""
+    return ("†" if cell.paper.quoted else "") + ("→" if cell.paper.one_step else "")
+
+
+def _number(ours: OurScore, digits: int) -> str:
+    spread = f" ± {ours.std:.{digits}f}" if ours.std is not None else ""
+    return f"{ours.mean:.{digits}f}{spread} ({ours.seeds}){ours.age}"

@@ -1,0 +1,65 @@
+"""One error type for wrong input: every boundary makes the sentence with its own names."""
+
+import pickle
+
+import pytest
+
+import cru
+from cru.cli import app
+from cru.cli.error_handling import option_names
+from cru.errors import InputError, literal
+from tests.cli.helpers import refused
+
+REPEATED = InputError(
+    rule="have one reading for each time",
+    found="2 repeated times, the first in series a",
+    hint="Give {duplicates='mean'} to average them.",
+    time=3.0,
+    otherwise="Average them first.",
+)
+
+
+def test_a_boundary_gives_the_arguments_its_own_names() -> None:
+    start = "the table must have one reading for each time, got 2 repeated times, the first in series a at time 3. "
+    assert str(REPEATED) == start + "Give `duplicates='mean'` to average them."
+    assert REPEATED.render({"duplicates": "--average"}) == start + "Give --average to average them."
+    assert str(REPEATED.without_arguments()) == start + "Average them first."
+    assert "at time 2024-01-04" in str(REPEATED.replace(time="2024-01-04"))
+
+
+def test_it_survives_a_pickle() -> None:
+    again = pickle.loads(pickle.dumps(REPEATED))
+    assert isinstance(again, InputError) and isinstance(again, ValueError) and vars(again) == vars(REPEATED)
+
+
+def test_data_of_the_user_is_never_taken_for_an_argument() -> None:
+    error = InputError("id", f"be one of {literal('{horizon}')}", "{horizon}", literal("there is {horizon}."))
+    sentence = error.render({"horizon": "--horizon", "id": "--id"})
+    assert sentence == "--id must be one of {horizon}, got {horizon}. There is {horizon}."
+
+
+def test_every_option_of_a_command_has_its_name() -> None:
+    from typer.main import get_command
+
+    commands = get_command(app).commands
+    fit, stream = option_names(commands["fit"]), option_names(commands["stream"])
+    assert fit["id"] == "--id" and fit["duplicates"] == "--average" and "table" not in fit
+    assert stream["late"] == "--drop-late" and "duplicates" not in stream
+    assert option_names(commands["data"])["seed"] == "--seed"
+
+
+def test_an_infinite_cell_is_an_error_about_a_column(tmp_path, monkeypatch) -> None:
+    """The user of `cru fit` who never gave --values does not read about it."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"a,2024-01-{day:02d},{'inf' if day == 4 else day}\n" for day in range(1, 20))
+    (tmp_path / "table.csv").write_text("who,date,tmax\n" + rows)
+    said = refused("fit", "table.csv", "--id", "who", "--time", "date", "--out", "model")
+    assert "column 'tmax' must be finite" in said and "in series a at time 2024-01-04" in said
+    assert "--values" not in said and "`values`" not in said
+
+
+def test_a_setting_is_named_as_the_caller_gave_it() -> None:
+    with pytest.raises(InputError, match="`epochs` must be at least 1, got 0"):
+        cru.training.TrainingSettings(epochs=0)
+    with pytest.raises(InputError, match=r"`training\.epochs` must be at least 1, got 0"):
+        cru.training.settings_for("pendulum-regression", "gru", changes=["training.epochs=0"])
