@@ -97,7 +97,7 @@ def filter_sequence(
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
 
-class _Inputs(NamedTuple):
+class _LocallyLinearInputs(NamedTuple):
     """The tensor arguments of the operator, in its order."""
 
     y: Tensor
@@ -133,7 +133,7 @@ def _filter_direct(
     eigenvectors: Tensor,
     noise: Tensor,
 ) -> Eight:
-    inputs = _Inputs(
+    inputs = _LocallyLinearInputs(
         y, y_var, mask, delta, moves, mean, upper, lower, side, weight, bias, basis, eigenvectors, noise
     )  # fmt: skip
     outputs = empty_beliefs(y, mean)
@@ -148,13 +148,13 @@ _filter = torch.library.custom_op("cru::filter", mutates_args=())(_filter_direct
 
 @_filter.register_fake
 def _(kind: int, *tensors: Tensor) -> Eight:
-    inputs = _Inputs(*tensors)
+    inputs = _LocallyLinearInputs(*tensors)
     return cast(Eight, tuple(empty_beliefs(inputs.y, inputs.mean)))
 
 
 @torch.library.custom_op("cru::filter_backward", mutates_args=())
 def _filter_backward(kind: int, tensors: list[Tensor], saved: list[Tensor]) -> Eleven:
-    inputs = _Inputs(*tensors)
+    inputs = _LocallyLinearInputs(*tensors)
     call, sizes, given = (
         _library(inputs.y).cru_locally_linear_filter_backward,
         _sizes(kind, inputs),
@@ -176,7 +176,7 @@ def _filter_backward(kind: int, tensors: list[Tensor], saved: list[Tensor]) -> E
 
 @_filter_backward.register_fake
 def _(kind: int, tensors: list[Tensor], saved: list[Tensor]) -> Eleven:
-    series, parameters = _empty_gradients(_Inputs(*tensors))
+    series, parameters = _empty_gradients(_LocallyLinearInputs(*tensors))
     return cast(Eleven, (*series, *parameters.values()))
 
 
@@ -190,7 +190,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     kept = list(ctx.saved_tensors)  # read once: a checkpoint returns them only once
-    count = len(_Inputs._fields)
+    count = len(_LocallyLinearInputs._fields)
     saved = [tensor.contiguous() for tensor in (*kept[count:], *grads)]
     y, y_var, *rest = torch.ops.cru.filter_backward(ctx.kind, kept[:count], saved)
     return (None, y, y_var, None, None, None, *rest)
@@ -199,7 +199,7 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 _filter.register_autograd(_backward, setup_context=_setup)
 
 
-def _empty_gradients(inputs: _Inputs) -> tuple[list[Tensor], dict[str, Tensor]]:
+def _empty_gradients(inputs: _LocallyLinearInputs) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Allocate the gradients: those of each series (y, y_var and the start), and those by parameters."""
     series = (inputs.y, inputs.y_var, inputs.mean, inputs.upper, inputs.lower, inputs.side)
     names = ("weight", "bias", "basis", "eigenvectors", "noise")
@@ -210,12 +210,12 @@ def _library(y: Tensor) -> ctypes.CDLL:
     return cast(ctypes.CDLL, library(y.dtype, y.shape[-1]))
 
 
-def _sizes(kind: int, inputs: _Inputs) -> LocallyLinearSizes:
+def _sizes(kind: int, inputs: _LocallyLinearInputs) -> LocallyLinearSizes:
     (batch, time, obs), (basis, columns) = inputs.y.shape, inputs.weight.shape
     return LocallyLinearSizes(kind=kind, batch=batch, time=time, obs=obs, basis=basis, inputs=columns)
 
 
-def _input_pointers(inputs: _Inputs) -> LocallyLinearInputs:
+def _input_pointers(inputs: _LocallyLinearInputs) -> LocallyLinearInputs:
     fields = inputs._asdict()
     start = [fields.pop(name) for name in ("mean", "upper", "lower", "side")]
     return pointers(LocallyLinearInputs, start=start, quadrature=_quadrature(), **fields)
