@@ -36,7 +36,7 @@ def fit(
 ) -> None:
     """Learn from a table of irregular readings; write a model folder for `forecast`, `impute`, `plot` and `stream`."""
     from cru.forecaster import Forecaster
-    from cru.forecaster.calibration import UNMEASURED
+    from cru.forecaster.calibration import UNMEASURED, guarantee
     from cru.forecaster.serialization import check_free
 
     find_own_code(model)
@@ -67,8 +67,8 @@ def fit(
         rule = "to say the mean" if scores["r2_last_value"] < 0 else "to repeat the last value seen"
         console.print(f"No better than {rule}: train longer, or give it more.", soft_wrap=True)
     _print_scores(console, scores["table"])
-    if not forecaster.calibration_.measured:
-        console.print(UNMEASURED, soft_wrap=True)
+    measured = forecaster.calibration_.measured
+    console.print(guarantee(scores["series"]) if measured else UNMEASURED, soft_wrap=True)
 
 
 def _print_scores(console: "Console", rows: list[dict[str, Any]]) -> None:

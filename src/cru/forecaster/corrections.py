@@ -16,7 +16,7 @@ from cru.data.random import generator
 from cru.data.series import group_by_length
 from cru.forecaster.masking import make_training_task
 from cru.layers.modes import evaluating
-from cru.models.corrected import CorrectedModel, student_loss
+from cru.models.corrected import CONSTANTS, CorrectedModel, Correction, correction_loss
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
 
@@ -24,6 +24,7 @@ FOLD = "fold"  # what the folds of the rows are called in `SeriesSet.per_time`
 MANY = 20  # series from which on a fold is made of whole series, else of blocks of time points
 BLOCKS = 8  # of each fold, where they are blocks
 TRUSTED = 2  # times the rows that judge an epoch find the trust in the corrections
+SHARES = 11  # of a correction that are tried, from 0 to 1
 FEW_TARGETS = 200  # of a variable in a range of lead times
 TOGETHER = 64  # series that the structural model runs through at once
 
@@ -32,7 +33,7 @@ TOGETHER = 64  # series that the structural model runs through at once
 class CorrectionSettings:
     """How the network is trained."""
 
-    epochs: int = 16
+    epochs: int = 24
     rows: tuple[int, int] = (20_000, 120_000)  # time points of an epoch, at least and at most
     numbers: int = 60_000_000  # entries of all features of an epoch, at most
     window: int = 500  # the longest part of a series, in time points
@@ -191,7 +192,7 @@ def _epoch(
         chosen = order[:, number * size : (number + 1) * size]
         wanted = rows.wanted[chosen]
         weight = model.weight * wanted
-        each = student_loss(rows.error[chosen], *model.correct_rows(rows.x[chosen]))
+        each = correction_loss(rows.error[chosen], model.correct_rows(rows.x[chosen]))
         loss = (each * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1)
         optimizer.zero_grad()
         loss.sum().backward()  # type: ignore[no-untyped-call]
@@ -209,8 +210,8 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
         for first in range(0, len(rows.fold), 4096):
             x, error, wanted, fold = (part[first : first + 4096] for part in rows)
             said = model.correct_rows(x.expand(model.members, -1, -1))
-            correction, log_scale = (part[fold, torch.arange(len(fold))] for part in said)
-            total += (student_loss(error, correction, log_scale) * wanted).sum(0)
+            correction = Correction._make(part[fold, torch.arange(len(fold))] for part in said)
+            total += (correction_loss(error, correction) * wanted).sum(0)
             count += wanted.sum(0)
     often = count >= min(30, float(count.max()))
     return float((total / count.clamp(min=1))[often].mean())
@@ -218,26 +219,29 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
 
 @torch.no_grad()
 def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
-    """Find the share of a correction that has the least squared error, for each variable and range of lead times.
+    """Find the share of a correction that errs least, for each variable and range of lead times.
 
-    A variable with few targets in a range takes a share between its own and that of all variables.
+    A center is judged by its absolute errors, a mean by its squared errors. A variable with few targets in a range takes a
+    share between its own and that of all variables.
     """
-    product, square = torch.zeros_like(model.trust), torch.zeros_like(model.trust)
-    count = torch.zeros_like(model.trust)
+    shares = torch.linspace(0, 1, SHARES)
+    loss = torch.zeros(SHARES, *model.trust.shape)
+    count = torch.zeros_like(model.trust[0])
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
             x, error, wanted, fold = (part[first : first + 4096] for part in rows)
-            said, _ = model.correct_rows(x.expand(model.members, -1, -1))
-            correction = said[fold, torch.arange(len(fold))]
+            said = model.correct_rows(x.expand(model.members, -1, -1))
+            center, mean = (part[fold, torch.arange(len(fold))] for part in said[:2])
             place = model.lead_range(x * model.scale + model.center)
-            error = error.clamp(-8, 8)
-            product.index_add_(0, place, torch.where(wanted, error * correction, 0.0))
-            square.index_add_(0, place, torch.where(wanted, correction.square(), 0.0))
+            error = error.clamp(-CONSTANTS.max_offset, CONSTANTS.max_offset)
+            for k, share in enumerate(shares):
+                missed = (error - share * center).abs(), (error - share * mean).square()
+                for number, each in enumerate(missed):
+                    loss[k, number].index_add_(0, place, torch.where(wanted, each, 0.0))
             count.index_add_(0, place, wanted.to(count.dtype))
-    shared = (product.sum(1) / square.sum(1).clamp(min=1e-9)).clamp(0, 1)[:, None]
-    own = (product / square.clamp(min=1e-9)).clamp(0, 1)
-    share = count / (count + FEW_TARGETS)
-    model.trust.copy_(share * own + (1 - share) * shared)
+    shared = shares[loss.sum(-1).argmin(0)][..., None]
+    weight = count / (count + FEW_TARGETS)
+    model.trust.copy_(weight * shares[loss.argmin(0)] + (1 - weight) * shared)
 
 
 def _copy(model: CorrectedModel) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class Forecaster(Estimator):
         self.clock_, self.columns_ = clock, columns
         self.names_, self.options_, self.history_ = series.names, fitted.options, series
         self.gap_ = median_gap(series)
-        self.calibration_ = errors.with_mean_weight(errors.calibration(), scaler, series)
+        self.calibration_ = errors.with_mean_weight(errors.calibration().widened(len(series)), scaler, series)
         rules = fit_rules(parts.train.scaled_by(scaler), [name for name in NAIVE if name != "mean"], seed)
         rivals: dict[str, tuple[Model, Predict | None]] = {name: (rule, None) for name, rule in rules.items()}
         if isinstance(fitted.model, CorrectedModel):
@@ -171,7 +171,7 @@ class Forecaster(Estimator):
         found = {"model": errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict, most=1)}
         for rival, (one, predict) in rivals.items():
             found[rival] = errors_of(one, fitted.judged, never, seed=seed, predict=predict, most=1)
-        self.scores_ = judge(errors) | {
+        self.scores_ = judge(errors, len(series)) | {
             "r2_last_value": r_squared(errors_of(rules["last-value"], fitted.judged, never, seed=seed)),
             "table": compare(found, series.names, self.gap_),
         }
@@ -309,12 +309,10 @@ class Forecaster(Estimator):
         self, query: Query, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
     ) -> Any:
         series, rows = query.series.scaled_by(self.scaler_), query.rows
-        mean, var = predict_scaled(self.model_, series)
+        said = predict_scaled(self.model_, series).take(rows)
         lead = lead_times(series, causal=self.model_.causal)[rows]
         _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=4)
-        answer = calibrated(
-            mean[rows], var[rows], lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels
-        )
+        answer = calibrated(said, lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels)
         wanted = np.ones(answer.mean.shape, bool) if wanted is None else wanted
         row, column = np.nonzero(wanted)
         owner = series.series_index[rows]

@@ -28,6 +28,7 @@ from cru.training.loop import Batches, Loop
 from cru.training.settings import TrainingSettings
 
 FEW = 20  # series; with fewer, the latest readings of each validate
+BLOCKS = 5  # in which a series validates, spread over its span
 LEAST = 10  # readings that make a validation
 SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so many, of which so many after each epoch
 WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
@@ -62,12 +63,23 @@ class Parts(NamedTuple):
 
 
 def divide(series: SeriesSet, seed: int) -> Parts:
-    """By series where there are many, by time where there are few: the last fifth of each validates."""
-    late = np.maximum(LEAST, series.lengths // 5)
-    late[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
-    if late.any():
-        early = series.lengths - late
-        return Parts(_part(series, 0 * early, early), _part(series, early, late))
+    """Divide by series where there are many, and by time where there are few.
+
+    In time, a fifth of each series validates: the ends of up to `BLOCKS` stretches of equal length.
+    """
+    held_out = np.maximum(LEAST, series.lengths // 5)
+    held_out[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
+    if held_out.any():
+        count = np.clip(held_out // LEAST, 1, BLOCKS)
+        owner = np.repeat(np.arange(len(series)), count)
+        number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        start, end = (series.lengths[owner] * (number + k) // count[owner] for k in (0, 1))
+        cut = end - held_out[owner] // count[owner]
+        some = cut < end
+        return Parts(
+            series.excerpts(owner, start, cut - start),
+            series.excerpts(owner[some], cut[some], (end - cut)[some]),
+        )
     if len(series) < 2:
         raise ValueError(
             f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "

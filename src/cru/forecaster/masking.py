@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 
 from cru.data import SeriesSet, Task
 from cru.data.random import generator
@@ -19,8 +19,10 @@ SPARSE = 0.5  # share of the series that are queried at some of the withheld tim
 
 
 def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Withhold, from a third of the series each: single values and a few variables; runs of time points; everything
-    after a random time point.
+    """Withhold single values and a few variables, or runs of time points, or everything after a random time point.
+
+    Each series has one of these. Half of the series are forecasts. A forecast ends at a log-uniform number of time
+    points after its start, so that short lead times, which users request most, are as frequent as long ones.
 
     The lengths of runs are log-uniform, from one time point to a quarter of the series. So lead times of every order
     occur. Withheld values are targets, and the only ones that are scored. A few shown values are targets, too, because
@@ -32,11 +34,12 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     'hidden'
     """
     rng = generator(seed, "practice")
-    kind = np.repeat(rng.integers(0, 3, len(series)), series.lengths)
+    kind = np.repeat(np.minimum(rng.integers(0, 4, len(series)), 2), series.lengths)
     never = np.repeat(rng.random((len(series), len(series.names))) < VARIABLES, series.lengths, 0)
     withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < VALUES))
     runs = _runs(series, rng, RUNS, 1) | _runs(series, rng, OWN_RUNS, len(series.names))
-    withheld |= ((kind == 1)[:, None] & runs) | ((kind == 2) & _ends(series, rng))[:, None]
+    start, end = _forecast_range(series, rng)
+    withheld |= ((kind == 1)[:, None] & runs) | ((kind == 2) & (series.step_index >= start))[:, None]
     told = rng.random(series.values.shape) < SHOWN_TARGETS
     task = dataclasses.replace(
         hide(series, withheld),
@@ -48,7 +51,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SPARSE)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
     gone[series.offsets[1:][series.lengths > 0] - 1] = False  # the last stays: a series is not empty
-    return task.keep(~gone)
+    return task.keep(~(gone | ((kind == 2) & (series.step_index >= end))))
 
 
 def _runs(series: SeriesSet, rng: np.random.Generator, share: float, width: int) -> Bool[np.ndarray, "row width"]:
@@ -65,8 +68,13 @@ def _runs(series: SeriesSet, rng: np.random.Generator, share: float, width: int)
     return within
 
 
-def _ends(series: SeriesSet, rng: np.random.Generator) -> Bool[np.ndarray, " row"]:
-    cut = np.maximum(1, np.floor(series.lengths * rng.random(len(series))))  # the first reading is shown, mostly
-    cut[rng.random(len(series)) < NOTHING] = 0
-    after: np.ndarray = series.step_index >= np.repeat(cut, series.lengths)
-    return after
+def _forecast_range(
+    series: SeriesSet, rng: np.random.Generator
+) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
+    """The first time point of a forecast in each series, and the first one after it; one entry for each row."""
+    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)
+    start[rng.random(len(series)) < NOTHING] = 0
+    start = np.minimum(start, np.maximum(series.lengths - 1, 0))
+    longest = np.maximum(series.lengths - start, 1)
+    end = start + np.floor(longest ** rng.random(len(series))).astype(np.int64)
+    return np.repeat(start, series.lengths), np.repeat(end, series.lengths)

@@ -14,7 +14,7 @@ from cru.data.reading import written_times
 from cru.data.series import group_by_length
 from cru.data.tables import check_key, codes
 from cru.errors import InputError
-from cru.forecaster.calibration import UNREAD, Calibration
+from cru.forecaster.calibration import UNREAD, Z90, Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.table_io import Columns, ids_of, name_of
 from cru.functional.likelihood import VARIANCE_FLOOR
@@ -28,6 +28,49 @@ ROUNDING = 4e-7  # of a mean in float32: an interval without width, of zeros tha
 BATCH = 64  # series that are answered together
 MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # quantiles whose average is the mean
 MOST_ABOVE = 2.0  # a quantile on a logarithmic scale is at most so many times the center, or the cap of the table
+
+
+class ScaledPrediction(NamedTuple):
+    """The predictions of a model in scaled units, not calibrated yet."""
+
+    mean: Float[np.ndarray, "n variable"]
+    center: Float[np.ndarray, "n variable"]  # from which quantiles are measured
+    lower: Float[np.ndarray, "n variable"]  # standard deviation below the center
+    upper: Float[np.ndarray, "n variable"]  # and above
+
+    @staticmethod
+    def of(prediction: Prediction) -> "ScaledPrediction":
+        """Take the numbers of a model, one row for each series and time."""
+        assert prediction.var is not None  # features are Gaussian
+        around = prediction.mean if prediction.center is None else prediction.center
+        ratio = torch.zeros_like(around) if prediction.skew is None else prediction.skew
+        tensors = (prediction.mean, prediction.var, around, ratio)
+        mean, var, center, skew = (part.double().flatten(0, 1).numpy() for part in tensors)
+        if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
+            raise ValueError(
+                "the model must give finite means and variances, got others. Its weights or states are damaged."
+            )
+        std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
+        return ScaledPrediction(mean, center, std * np.exp(-skew / 2), std * np.exp(skew / 2))
+
+    def take(self, rows: Any) -> "ScaledPrediction":
+        """Some of the rows."""
+        return ScaledPrediction._make(part[rows] for part in self)
+
+    def standardise(self, values: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
+        """Errors of the center, in the deviations of their side."""
+        error = values - self.center
+        z: np.ndarray = error / np.where(error < 0, self.lower, self.upper)
+        return z
+
+    def value(self, z: Float[np.ndarray, "*m n variable"]) -> Float[np.ndarray, "*m n variable"]:
+        """The reverse of `standardise`."""
+        value: np.ndarray = self.center + z * np.where(z < 0, self.lower, self.upper)
+        return value
+
+    def with_constants(self, constant: Bool[np.ndarray, " variable"]) -> "ScaledPrediction":
+        """Predict a variable that never varies by that value, which is 0 here."""
+        return self._replace(mean=np.where(constant, 0.0, self.mean), center=np.where(constant, 0.0, self.center))
 
 
 class CalibratedPrediction(NamedTuple):
@@ -45,45 +88,36 @@ class CalibratedPrediction(NamedTuple):
 
 
 def calibrated(
-    mean: Float[np.ndarray, "n variable"],
-    var: Float[np.ndarray, "n variable"],
+    said: ScaledPrediction,
     lead: Float[np.ndarray, "n variable"],
     *,
     scaler: Scaler,
     calibration: Calibration,
     levels: Sequence[float] = (),
 ) -> CalibratedPrediction:
-    """From a model's scaled mean and variance to honest numbers in the user's units."""
-    mean, std = center_and_std(mean, var, calibration)
-    center = scaler.inverse(mean)
+    """Turn the scaled numbers of a model into calibrated ones in the user's units."""
+    said = said.with_constants(calibration.constant)
+    center = scaler.inverse(said.center)
     cap = np.maximum(calibration.cap, MOST_ABOVE * center)
 
     def at(p: float) -> np.ndarray:
-        value = scaler.inverse(mean + std * calibration.quantile(p, lead))
-        capped: np.ndarray = np.where(scaler.is_log, np.minimum(value, cap), value)
-        return capped
+        value = scaler.inverse(said.value(calibration.quantile(p, lead)))
+        possible: np.ndarray = np.where(scaler.is_log, np.minimum(value, cap), value).clip(calibration.floor)
+        return possible
 
     bounds = {}
-    margin = scaler.inverse_std(np.where(calibration.constant, 0.0, ROUNDING * (1 + np.abs(mean))), mean)
+    margin = scaler.inverse_std(np.where(calibration.constant, 0.0, ROUNDING * (1 + np.abs(said.center))), said.center)
     for level in levels:
-        bounds[f"lo-{level:g}"] = at(0.5 - level / 200) - margin
+        bounds[f"lo-{level:g}"] = np.maximum(at(0.5 - level / 200) - margin, calibration.floor)
         bounds[f"hi-{level:g}"] = at(0.5 + level / 200) + margin
-        if scaler.is_log.any():
-            low = bounds[f"lo-{level:g}"]
-            bounds[f"lo-{level:g}"] = np.where(scaler.is_log, np.maximum(low, 0), low)
-    spread = scaler.inverse_std(std * calibration.spread(lead), mean)
+    low, high = (scaler.inverse(said.value(calibration.quantile(p, lead))) for p in (0.05, 0.95))
+    std = np.maximum(high - low, 1e-6 * scaler.inverse_std(said.upper, said.center)) / (2 * Z90)
+    mean = scaler.inverse(said.mean)
     if scaler.is_log.any():
-        spread = np.where(scaler.is_log, np.minimum(spread, cap), spread)
+        std = np.where(scaler.is_log, np.minimum(std, cap), std)
         average = np.mean([at(p) for p in MEAN_GRID], 0)
-        center = np.where(scaler.is_log, center + calibration.mean_weight * (average - center), center)
-    return CalibratedPrediction(center, at(0.5), spread, bounds)
-
-
-def center_and_std(
-    mean: Float[np.ndarray, "n variable"], var: Float[np.ndarray, "n variable"], calibration: Calibration
-) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
-    """The mean, of a constant variable the constant, and the deviation that errors are measured in; scaled units."""
-    return np.where(calibration.constant, 0.0, mean), np.sqrt(np.maximum(var, VARIANCE_FLOOR))
+        mean = np.where(scaler.is_log, center + calibration.mean_weight * (average - center), mean)
+    return CalibratedPrediction(np.maximum(mean, calibration.floor), at(0.5), std, bounds)
 
 
 def check_levels(level: Any) -> tuple[float, ...]:
@@ -99,54 +133,37 @@ def check_levels(level: Any) -> tuple[float, ...]:
 Predict = Callable[[Any], Prediction]
 
 
-def predict_scaled(
-    model: Model, series: SeriesSet, predict: Predict | None = None
-) -> tuple[Float[np.ndarray, "row variable"], Float[np.ndarray, "row variable"]]:
-    """The model's own mean and variance at every time point of scaled series.
+def predict_scaled(model: Model, series: SeriesSet, predict: Predict | None = None) -> ScaledPrediction:
+    """Predict every time point of scaled series.
 
-    Before its first reading nothing is known of a series, and a query there must not move the start of what follows:
-    a model that runs forward answers each of those time points by itself. ``predict`` stands in for the model itself.
+    A query before the first observation of a series must not move the start of what follows. So a causal model predicts
+    each of those time points by itself. ``predict`` replaces the call of the model.
     """
     predict = predict or model
-    mean, var = np.empty(series.values.shape), np.empty(series.values.shape)
+    found = ScaledPrediction._make(np.empty(series.values.shape) for _ in range(4))
     early = np.isinf(time_since_observation(series)) if model.causal else np.zeros(len(series.times), bool)
     alone, owner = np.flatnonzero(early), series.series_index[early]
     later = np.flatnonzero(~early)
-    _run(model, predict, series.keep(~early), later, BATCH, mean, var)
+    _run(model, predict, series.keep(~early), later, BATCH, found)
     single = series.excerpts(owner, series.step_index[alone], np.ones_like(owner))
-    _run(model, predict, single, alone, 64 * BATCH, mean, var)
-    check_predictions(mean, var)
-    return mean, var
-
-
-def check_predictions(mean: Float[np.ndarray, "..."], var: Float[np.ndarray, "..."]) -> None:
-    """Refuse what only damaged weights or a damaged state can give."""
-    if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
-        raise ValueError(
-            "the model must give finite means and variances, got others. Its weights or states are damaged."
-        )
+    _run(model, predict, single, alone, 64 * BATCH, found)
+    return found
 
 
 def _run(
-    model: Model,
-    predict: Predict,
-    series: SeriesSet,
-    place: np.ndarray,
-    size: int,
-    mean: np.ndarray,
-    var: np.ndarray,
+    model: Model, predict: Predict, series: SeriesSet, place: np.ndarray, size: int, found: ScaledPrediction
 ) -> None:
-    """Write what a model says at each row of ``series`` into its ``place``."""
+    """Write the prediction at each row of ``series`` into its ``place``."""
     some = np.flatnonzero(series.lengths)
     with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
         for numbers in group_by_length(series.lengths[some], size):
             chosen = some[numbers]
             batch = series.batch(chosen, dtype=model.dtype)
-            said = predict(batch)
-            assert said.var is not None  # features are Gaussian
+            said = ScaledPrediction.of(predict(batch))
             valid = batch.valid.numpy()
             rows = place[(series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]]
-            mean[rows], var[rows] = said.mean.double().numpy()[valid], said.var.double().numpy()[valid]
+            for part, numbers in zip(found, said, strict=True):
+                part[rows] = numbers[valid.ravel()]
 
 
 def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:

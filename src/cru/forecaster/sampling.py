@@ -12,7 +12,7 @@ from cru.data import SeriesSet
 from cru.data.random import generator
 from cru.forecaster.queries import (
     Query,
-    center_and_std,
+    ScaledPrediction,
     drop_empty_rows,
     insert_query_times,
     lead_time_of,
@@ -80,13 +80,14 @@ def _coupled(
     """The quantiles of `predict`, in the order of the draws; in the user's units."""
     model, calibration, rows = forecaster.model_, forecaster.calibration_, query.rows
     series = query.series.scaled_by(forecaster.scaler_)
-    mean, var = predict_scaled(model, series)
-    mean, std = center_and_std(mean[rows], var[rows], calibration)
+    said = predict_scaled(model, series).take(rows).with_constants(calibration.constant)
     lead = lead_times(series, causal=model.causal)[rows]
     place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties at random
     uniform = (place + rng.random(place.shape)) / len(drawn)
     noise = np.stack([calibration.draw(one, lead) for one in uniform])
-    return forecaster.scaler_.inverse(np.where(series.mask[rows], series.values[rows], mean + std * noise))
+    scaled = np.where(series.mask[rows], series.values[rows], said.value(noise))
+    values: np.ndarray = np.maximum(forecaster.scaler_.inverse(scaled), calibration.floor)
+    return values
 
 
 def _anew(
@@ -111,9 +112,9 @@ def _members(
     for now in range(int(step.max(initial=-1)) + 1):
         chosen = rows[step == now]
         current = dataclasses.replace(state, values=values, mask=mask)
-        mean, var = predict_scaled(model, current)
+        said = predict_scaled(model, current).take(chosen)
         lead = lead_times(current, causal=model.causal)[chosen]
-        drawn = _draw(forecaster, mean[chosen], var[chosen], lead, rng)
+        drawn = _draw(forecaster, said, lead, rng)
         values[chosen] = np.where(mask[chosen], values[chosen], drawn)
         mask[chosen] = True
     return values[rows].reshape(count, len(asked), values.shape[1])
@@ -143,10 +144,9 @@ def _onward(
     drawn = np.empty((len(moments), times.shape[1], size))
     for step, now in enumerate(moments.T):
         query = stream.query_batch(now[:, None])
-        said = stream.model(query, state=kept.state)
-        mean, var = (part[:, 0].double().numpy() for part in said[:2])
+        said = ScaledPrediction.of(stream.model(query, state=kept.state))
         lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
-        drawn[:, step] = _draw(forecaster, mean, var, lead, rng)
+        drawn[:, step] = _draw(forecaster, said, lead, rng)
         made = torch.from_numpy(drawn[:, step : step + 1]).to(query.values.dtype)
         reading = dataclasses.replace(query, values=made, mask=torch.ones_like(query.mask))
         state = stream.model.advance(reading, kept.state)
@@ -155,10 +155,9 @@ def _onward(
 
 
 def _draw(
-    forecaster: "Forecaster", mean: np.ndarray, var: np.ndarray, lead: np.ndarray, rng: np.random.Generator
+    forecaster: "Forecaster", said: ScaledPrediction, lead: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, "n variable"]:
     """Values of one time, those of a row drawn together."""
     calibration = forecaster.calibration_
-    mean, std = center_and_std(mean, var, calibration)
-    drawn: np.ndarray = mean + std * calibration.draw(calibration.uniform(rng, len(mean)), lead)
-    return drawn
+    z = calibration.draw(calibration.uniform(rng, len(lead)), lead)
+    return said.with_constants(calibration.constant).value(z)

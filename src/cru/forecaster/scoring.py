@@ -9,12 +9,12 @@ import numpy as np
 from cru.data import Scaler, SeriesSet
 from cru.forecaster.calibration import ENOUGH, LARGEST_CAP, Calibration
 from cru.forecaster.masking import make_training_task
-from cru.forecaster.queries import Predict, calibrated, lead_times, predict_scaled
-from cru.functional.likelihood import VARIANCE_FLOOR
+from cru.forecaster.queries import Predict, ScaledPrediction, calibrated, lead_times, predict_scaled
 from cru.models import Model
 
 _JUDGED = 3  # stream of the seed: not what validation withheld
-_WANTED, _MOST = 20 * ENOUGH, 8  # withheld values for each variable, and how often the series are gone through for them
+_WANTED = 100 * ENOUGH  # withheld values for each variable
+_MOST = 8  # times that the series are gone through for them
 _ROOM = 20_000_000  # entries that are kept of that, of all variables together
 
 
@@ -28,7 +28,9 @@ class Errors(NamedTuple):
 
     values: np.ndarray  # (row, variable)
     mean: np.ndarray
-    std: np.ndarray
+    center: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
     counted: np.ndarray  # (row, variable), which of them were withheld
     lead: np.ndarray  # (row, variable)
     owner: np.ndarray  # (row,), the number of the series
@@ -39,9 +41,14 @@ class Errors(NamedTuple):
         """How many series they are of."""
         return len(np.unique(self.owner))
 
+    @property
+    def said(self) -> ScaledPrediction:
+        """The predictions."""
+        return ScaledPrediction(self.mean, self.center, self.lower, self.upper)
+
     def calibration(self) -> Calibration:
         """What they teach."""
-        z = (self.values - self.mean) / self.std
+        z = self.said.standardise(self.values)
         return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=self.constant)
 
     def with_mean_weight(self, calibration: Calibration, scaler: Scaler, series: SeriesSet) -> Calibration:
@@ -49,13 +56,14 @@ class Errors(NamedTuple):
 
         The weight is the least squares one on the withheld values, in the user's units. ``series`` give the cap.
         """
+        calibration = dataclasses.replace(calibration, floor=lowest_possible(series))
         if not scaler.is_log.any():
             return calibration
         top, low = (np.where(series.mask, series.values, fill).astype(float) for fill in (-np.inf, np.inf))
         cap = np.nan_to_num(top.max(0) + 0.5 * (top.max(0) - low.min(0)), posinf=LARGEST_CAP, neginf=LARGEST_CAP)
         capped = dataclasses.replace(calibration, cap=cap, mean_weight=np.ones(len(cap)))
-        whole = calibrated(self.mean, self.std**2, self.lead, scaler=scaler, calibration=capped).mean
-        center = scaler.inverse(np.where(self.constant, 0.0, self.mean))
+        whole = calibrated(self.said, self.lead, scaler=scaler, calibration=capped).mean
+        center = scaler.inverse(self.center)
         above, missed = whole - center, scaler.inverse(self.values) - center
         usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # the rest is rare, and far above its center
         product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
@@ -82,15 +90,30 @@ def errors_of(
     for turn in range(most):
         task = make_training_task(series, (seed, _JUDGED, turn))
         assert task.targets is not None and task.hidden is not None
-        mean, var = predict_scaled(model, task, predict)
-        std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
+        said = predict_scaled(model, task, predict).with_constants(constant)
         lead = lead_times(task, causal=model.causal)
-        found.append((task.targets, np.where(constant, 0.0, mean), std, task.hidden, lead, task.series_index))
-        hidden = [turn[3] for turn in found]
+        found.append((task.targets, *said, task.hidden, lead, task.series_index))
+        hidden = [turn[5] for turn in found]
         count = sum(each[:, ever].sum(0) for each in hidden)
         if np.min(count, initial=_WANTED) >= _WANTED or sum(each.size for each in hidden) >= _ROOM:
             break
     return Errors._make([*map(np.concatenate, zip(*found, strict=True)), constant])
+
+
+def lowest_possible(series: SeriesSet) -> np.ndarray:
+    """0 for each variable that is never negative and often zero or skewed, such as rain; no bound for the others."""
+    floor = np.full(len(series.names), -LARGEST_CAP)
+    for k in range(len(floor)):
+        values = series.values[series.mask[:, k], k].astype(np.float64)
+        if len(values) and values.min() >= 0 and is_skewed(values):
+            floor[k] = 0.0
+    return floor
+
+
+def is_skewed(values: np.ndarray) -> bool:
+    """Whether positive values have a long upper tail, or zeros among them."""
+    spread = values.std()
+    return bool(spread > 0 and ((values == 0).any() or ((values - values.mean()) ** 3).mean() / spread**3 > 1.0))
 
 
 def constant(series: SeriesSet) -> np.ndarray:
@@ -139,8 +162,10 @@ def compare(found: Mapping[str, Errors], names: Sequence[str], gap: float) -> li
     return rows
 
 
-def judge(errors: Errors) -> dict[str, Any]:
+def judge(errors: Errors, series: int) -> dict[str, Any]:
     """R² and mean absolute error of all variables together, each in its standard deviations, and the coverage.
+
+    ``series`` is the number of series in the table.
 
     Coverage is measured on one half of the series with what the other half taught, both ways.
     """
@@ -150,14 +175,14 @@ def judge(errors: Errors) -> dict[str, Any]:
         "r2": r_squared(errors),
         "mae": float(np.abs(wrong).sum() / max(1, counted.sum())),
         "count": int(counted.sum()),
-        "series": errors.series,
+        "series": min(series, errors.series),
     }
     halves = [errors.owner % 2 == k for k in (0, 1)]
     if all(counted[half].sum() >= ENOUGH for half in halves):
         inside = {50: 0.0, 90: 0.0}
         for half, other in (halves, halves[::-1]):
-            taught, judged = errors.take(half).calibration(), errors.take(other)
-            z = (judged.values - judged.mean) / judged.std
+            taught, judged = errors.take(half).calibration().widened(series), errors.take(other)
+            z = judged.said.standardise(judged.values)
             for level in inside:
                 low, high = (taught.quantile(0.5 + side * level / 200, judged.lead) for side in (-1, 1))
                 inside[level] += float((judged.counted & (low <= z) & (z <= high)).sum())

@@ -14,7 +14,7 @@ from cru.data import Scaler, SeriesSet
 from cru.data.cache import read_series, write_series
 from cru.data.tables import UNITS
 from cru.files import is_part, is_temporary, open_part, part_name, write_atomically, write_folder
-from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES, UNMEASURED, Calibration
+from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES, UNMEASURED, Calibration, guarantee
 from cru.forecaster.clock import Clock
 from cru.forecaster.table_io import Columns, check_sensible
 from cru.models.loading import load_spec, restore_model
@@ -90,6 +90,7 @@ class CalibrationSchema(Schema):
     likeness: list[list[Annotated[float, Field(ge=-1.001, le=1.001)]]]
     constant: list[bool]
     mean_weight: list[Annotated[float, Field(ge=0, le=1)]]
+    floor: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
     cap: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
 
 
@@ -138,6 +139,7 @@ class Config(Schema):
             self.scaler.scale,
             found.constant,
             found.mean_weight,
+            found.floor,
             found.cap,
         )
         if {width} != set(map(len, lengths)) or len(self.scaler.log_scale) not in (0, width):
@@ -348,7 +350,8 @@ def _card(forecaster: "Forecaster", *, history: bool) -> str:
             if f"coverage{n}" in scores
         ),
     ]
-    doubt = "" if forecaster.calibration_.measured else f"\n{UNMEASURED}\n"
+    measured = forecaster.calibration_.measured
+    doubt = f"\n{guarantee(int(scores['series'])) if measured else UNMEASURED}\n"
     table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
     size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
     readings = (

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cru.data import Batch
 from cru.errors import InputError, did_you_mean, literal
-from cru.forecaster.queries import CalibratedPrediction, calibrated, check_levels, check_predictions, lead_time_of
+from cru.forecaster.queries import CalibratedPrediction, ScaledPrediction, calibrated, check_levels, lead_time_of
 from cru.forecaster.serialization import fingerprint
 from cru.forecaster.state_store import StateStore
 from cru.forecaster.table_io import name_of, sensible
@@ -303,10 +303,10 @@ class Stream:
 
     def calibrate(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> CalibratedPrediction:
         """What the model said, in the user's units; one row for each of the leads."""
-        mean, var = (part.double().numpy().reshape(len(lead), -1) for part in said[:2])  # type: ignore[union-attr]
         fitted = self.forecaster
-        check_predictions(mean, var)
-        return calibrated(mean, var, lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels)
+        return calibrated(
+            ScaledPrediction.of(said), lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels
+        )
 
     def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:
         """The sentence about a time before the last observation."""

@@ -130,6 +130,8 @@ class Prediction(NamedTuple):
     mean: Float[Tensor, "batch time *target"]  # the probability, where the likelihood is Bernoulli
     var: Float[Tensor, "batch time *target"] | None = None  # None where the likelihood is Bernoulli
     intermediates: Mapping[str, Any] = {}
+    center: Float[Tensor, "batch time *target"] | None = None  # of a skewed distribution; None: the mean
+    skew: Float[Tensor, "batch time *target"] | None = None  # log(deviation above / below the center); None: 0
 
 
 State = Any

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -34,9 +35,12 @@ from cru.models.structural import (
 class CorrectionConstants:
     """Fixed numbers of the corrected model. Errors are in standard deviations of the structural model."""
 
-    max_correction: float = 4.0  # of a mean
-    max_log_scale: float = 1.5  # a standard deviation changes by a factor of at most exp(1.5)
-    degrees_of_freedom: float = 5.0  # of the Student t likelihood, which is robust to outliers
+    max_correction: float = 4.0  # of a center
+    max_offset: float = 12.0  # of a mean: a skewed variable has its mean far from its center
+    max_log_growth: float = 1.5  # a standard deviation grows by a factor of at most exp(1.5)
+    max_log_shrinkage: float = 2.5  # and shrinks by at most exp(4), as below a center that is mostly zero
+    quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the pinball loss
+    mean_weight: float = 0.1  # of the squared error of the mean, beside the pinball loss
     withheld_share: float = 0.2  # mean share of the observed entries that a training step withholds from the network
     max_error: float = 8.0  # of the input features
     max_mean: float = 5.0  # of the input features
@@ -80,6 +84,15 @@ class Features(NamedTuple):
     own_var: Float[Tensor, "batch time variable"]
 
 
+class Correction(NamedTuple):
+    """Outputs of the network for every variable, in standard deviations of the structural model."""
+
+    center: Float[Tensor, "*row variable"]  # robust to outliers
+    mean: Float[Tensor, "*row variable"]  # least squares; of a skewed variable it is not the center
+    log_lower: Float[Tensor, "*row variable"]  # scale below the center
+    log_upper: Float[Tensor, "*row variable"]  # and above
+
+
 class CorrectedState(NamedTuple):
     """What is kept of a series."""
 
@@ -121,13 +134,13 @@ class CorrectedModel(Model):
         variables = spec.target_size
         size = 8 * variables + 3 + 2 * len(config.calendar)
         self.network = _make_network(config, spec, size)
-        self.gain = None if self.network.starts_at_zero else nn.Parameter(torch.zeros(2, variables))
+        self.gain = None if self.network.starts_at_zero else nn.Parameter(torch.zeros(2, 2 * variables))
         self.causal = self.network.causal and not self.network.pointwise  # type: ignore[misc]
         self.register_buffer("center", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
         ranges = len(CONSTANTS.lead_time_bounds) + 1
-        self.register_buffer("trust", torch.ones(ranges, variables))  # share of a correction to apply
+        self.register_buffer("trust", torch.ones(2, ranges, variables))  # share of a correction of center and mean
 
     @property
     def members(self) -> int:
@@ -172,33 +185,36 @@ class CorrectedModel(Model):
         that errors in its units are those of the average.
         """
         found, mask = self.features(batch)
-        corrections, log_scales = self.correct(found.x, batch)
+        corrections = self.correct(found.x, batch)
         index = fold[None, ..., None].expand(1, *mask.shape)
-        single = self.combine(found, mask, *(part.gather(0, index)[0] for part in (corrections, log_scales)))
-        between = corrections.var(0, correction=0) if self.members > 1 else torch.zeros_like(found.mean)
-        between = between * (self.trust[self.lead_range(found.x)] * found.std).square()
+        single = self.combine(found, mask, Correction._make(part.gather(0, index)[0] for part in corrections))
+        between = corrections.center.var(0, correction=0) if self.members > 1 else torch.zeros_like(found.mean)
+        between = between * (self.trust[0, self.lead_range(found.x)] * found.std).square()
         assert single.var is not None
         return single._replace(var=single.var + torch.where(mask, 0.0, between))
 
     def uncorrected(self, batch: BatchLike) -> Prediction:
         """Predict by the structural model alone."""
         found, mask = self.features(batch)
-        return self.combine(found, mask, torch.zeros_like(found.mean), torch.zeros_like(found.mean))
+        return self.combine(found, mask, Correction._make([torch.zeros_like(found.mean)] * 4))
 
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: CorrectedState | None = None
     ) -> Prediction:
         """Predict every entry; one that is observed from the structural model, which knows it."""
         found, mask = self.features(batch, state)
-        correction, log_scale = self.correct(found.x, batch, state)
-        return self.combine(found, mask, correction.mean(0), log_scale.mean(0))
+        corrections = self.correct(found.x, batch, state)
+        return self.combine(found, mask, Correction._make(part.mean(0) for part in corrections))
 
-    def combine(self, found: Features, mask: Tensor, correction: Tensor, log_scale: Tensor) -> Prediction:
+    def combine(self, found: Features, mask: Tensor, correction: Correction) -> Prediction:
         """Apply a correction, where nothing is observed, as far as it is trusted."""
-        correction = correction * self.trust[self.lead_range(found.x)]
-        mean = torch.where(mask, found.own_mean, found.mean + correction * found.std)
-        var = torch.where(mask, found.own_var, (found.std * log_scale.exp()).square())
-        return Prediction(mean, var)
+        trust = self.trust[:, self.lead_range(found.x)]
+        center = torch.where(mask, found.own_mean, found.mean + trust[0] * correction.center * found.std)
+        mean = torch.where(mask, found.own_mean, found.mean + trust[1] * correction.mean * found.std)
+        scale = (0.5 * (correction.log_lower + correction.log_upper)).exp()
+        var = torch.where(mask, found.own_var, (found.std * scale).square())
+        skew = torch.where(mask, 0.0, correction.log_upper - correction.log_lower)
+        return Prediction(mean, var, center=center, skew=skew)
 
     def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
         """The range of lead times of each row, from its features: the time to the nearest other observation."""
@@ -261,8 +277,8 @@ class CorrectedModel(Model):
 
     def correct(
         self, x: Float[Tensor, "batch time feature"], batch: Any, state: CorrectedState | None = None
-    ) -> tuple[Float[Tensor, "member batch time variable"], Float[Tensor, "member batch time variable"]]:
-        """c and s of every network, bounded."""
+    ) -> "Correction":
+        """The corrections of every network, bounded."""
         x = ((x - self.center) / self.scale).to(self.dtype)
         if isinstance(self.network, MLPModel):
             return self.correct_rows(x.flatten(0, 1).expand(self.members, -1, -1), x.shape[:2])
@@ -272,20 +288,16 @@ class CorrectedModel(Model):
         log_scale = 0.5 * said.var.clamp(min=CONSTANTS.variance_floor).log()
         return _bounded((self.gain[0] * said.mean)[None], (self.gain[1] * log_scale)[None])
 
-    def correct_rows(
-        self, x: Float[Tensor, "member row feature"], shape: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def correct_rows(self, x: Float[Tensor, "member row feature"], shape: Sequence[int] | None = None) -> "Correction":
         """The same of networks without a memory, for standardised features of rows that differ between them."""
         assert isinstance(self.network, MLPModel)
-        correction, log_scale = self.network.members(x).chunk(2, -1)
+        outputs = self.network.members(x)
         if shape is not None:
-            correction, log_scale = (
-                part.reshape(len(part), *shape, part.shape[-1]) for part in (correction, log_scale)
-            )
-        return _bounded(correction, log_scale)
+            outputs = outputs.reshape(len(outputs), *shape, outputs.shape[-1])
+        return _bounded(*outputs.chunk(2, -1))
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """Student t likelihood of the withheld targets, and of observed entries that this step withholds, too."""
+        """`correction_loss` of the withheld targets, and of observed entries that this step withholds, too."""
         values, mask = flat_inputs(self, batch)
         targets = self.targets(batch)
         draws = torch.rand(mask.shape, device=mask.device)
@@ -294,8 +306,7 @@ class CorrectedModel(Model):
         wanted = (batch.target_mask & ~mask) | dropped
         error = (torch.where(mask, values, targets) - found.mean) / found.std
         x = self.withhold(found.x, dropped)
-        correction, log_scale = self.correct(x, batch)
-        each = student_loss(torch.where(wanted, error, 0.0), correction, log_scale)
+        each = correction_loss(torch.where(wanted, error, 0.0), self.correct(x, batch))
         weight = self.weight * wanted
         total: Tensor = (each * weight).sum((1, 2, 3)).mean() / weight.sum().clamp(min=1)
         return total
@@ -357,17 +368,35 @@ class FeatureBatch(NamedTuple):
         return FeatureBatch(batch.times, torch.where(mask, x, 0.0), mask, none, none.bool(), batch.lengths, batch.valid)
 
 
-def student_loss(error: Tensor, correction: Tensor, log_scale: Tensor) -> Tensor:
-    """Negative log likelihood of a Student t distribution, without its constant."""
-    ratio = ((error - correction) * (-log_scale).exp()).square() / CONSTANTS.degrees_of_freedom
-    return log_scale + 0.5 * (CONSTANTS.degrees_of_freedom + 1) * ratio.log1p()
+def correction_loss(error: Tensor, correction: Correction) -> Tensor:
+    """Pinball loss of the quantiles of a split normal distribution, and the squared error of the mean.
 
-
-def _bounded(correction: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
-    return (
-        CONSTANTS.max_correction * torch.tanh(correction / CONSTANTS.max_correction),
-        CONSTANTS.max_log_scale * torch.tanh(log_scale / CONSTANTS.max_log_scale),
+    The quantiles are robust to outliers. The mean of a skewed variable needs a term of its own.
+    """
+    total = (
+        CONSTANTS.mean_weight * (error.clamp(-CONSTANTS.max_offset, CONSTANTS.max_offset) - correction.mean).square()
     )
+    error, lower, upper = error - correction.center, correction.log_lower.exp(), correction.log_upper.exp()
+    for p in CONSTANTS.quantiles:
+        z = NormalDist().inv_cdf(p)
+        missed = error - z * (lower if z < 0 else upper)
+        total = total + torch.maximum(p * missed, (p - 1) * missed)
+    return total
+
+
+def _bounded(corrections: Tensor, log_scales: Tensor) -> Correction:
+    """Split the outputs of a network, the last axis of both, and bound them."""
+    center, offset = corrections.chunk(2, -1)
+    mean = center.detach() + offset  # so that a symmetric variable has nothing to learn for its mean
+    lower, upper = (
+        torch.where(part < 0, _saturate(part, CONSTANTS.max_log_shrinkage), _saturate(part, CONSTANTS.max_log_growth))
+        for part in log_scales.chunk(2, -1)
+    )
+    return Correction(_saturate(center, CONSTANTS.max_correction), _saturate(mean, CONSTANTS.max_offset), lower, upper)
+
+
+def _saturate(x: Tensor, bound: float) -> Tensor:
+    return bound * torch.tanh(x / bound)
 
 
 def _newest(times: Float64[Tensor, "batch time variable"], last: Float64[Tensor, "batch variable"]) -> Tensor:
@@ -384,7 +413,7 @@ def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
     """Make the network: its inputs are the features, its targets the corrections."""
     inner = Spec(
         input_shape=(size,),
-        target_shape=spec.target_shape,
+        target_shape=(2 * spec.target_size,),
         time_scale=spec.time_scale,
         time_start=spec.time_start,
         time_end=spec.time_end,

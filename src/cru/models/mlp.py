@@ -17,7 +17,7 @@ from cru.models.config import ModelConfig
 class MLPConfig(ModelConfig):
     """The size of the ensemble."""
 
-    hidden_size: int = 64
+    hidden_size: int = 128
     layers: int = 2
     members: int = 5  # networks, whose outputs are averaged
     dropout: float = 0.1
