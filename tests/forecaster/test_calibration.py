@@ -1,9 +1,11 @@
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from cru.forecaster import calibration
-from cru.forecaster.calibration import APART, ENOUGH, NORMAL, PROBABILITIES, UNREAD, Calibration
+from cru.forecaster.calibration import APART, ENOUGH, NORMAL, PROBABILITIES, UNREAD, Calibration, guarantee, widening
 
 
 def fit(errors, counted, lead, *, series):
@@ -58,15 +60,15 @@ def test_with_too_few_errors_others_answer():
     nothing = fit(errors, np.zeros(errors.shape, bool), np.full(errors.shape, 3.0), series=1000)
     at = np.tile(np.array([[0.0], [3.0], [np.inf]]), 2)
     assert nothing.quantile(0.975, at) == pytest.approx(np.full((3, 2), 1.96), abs=1e-3)
-    assert nothing.spread(np.full((1, 2), 3.0)) == pytest.approx(np.ones((1, 2)), abs=1e-3)
 
 
 def test_between_leads_it_is_interpolated_and_beyond_them_constant():
     widths = np.array([16, 8, 1, 2, 4])[:, None, None]
     made = Calibration(
-        np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), np.zeros(1, bool), *np.ones((2, 1))
+        np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), np.zeros(1, bool), *np.ones((3, 1))
     )
-    factor = made.spread(np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None])[:, 0]
+    at = np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None]
+    factor = made.quantile(0.95, at)[:, 0] / NormalDist().inv_cdf(0.95)
     assert factor == pytest.approx([16, 1, 2, 2, 3, 4, 4, 8], rel=1e-4)
     again = Calibration.from_dict(made.to_dict())
     np.testing.assert_array_equal(again.leads, made.leads)
@@ -104,7 +106,7 @@ def test_a_range_with_few_errors_takes_those_of_the_nearest_not_of_the_average()
     counted = np.ones(errors.shape, bool)
     counted[:, 1] = (lead[:, 1] < 100) | (np.arange(8000) < 20)  # hardly ever asked for far ahead
     fitted = fit(errors, counted, lead, series=1000)
-    near, far, farther = fitted.spread(np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]]))
+    near, far, farther = fitted.quantile(0.95, np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]]))
     assert far == pytest.approx([60**0.5, 60**0.5], rel=0.25) and near == pytest.approx([2**0.5, 2**0.5], rel=0.25)
     assert farther[0] > 2.5 * far[0] and farther[1] >= 0.9 * far[1]
     assert len(fitted.leads) == len(APART) + calibration.BINS
@@ -140,3 +142,12 @@ def test_a_constant_has_no_errors_and_makes_nobody_else_surer():
     high = fitted.quantile(0.95, np.ones((1, 7)))[0]
     assert high[:2] == pytest.approx([1.645, 1.645], abs=0.3) and (high[2:] == 0).all() and fitted.measured
     assert (Calibration.from_dict(fitted.to_dict()).constant == never).all()
+
+
+@pytest.mark.parametrize(("series", "factor"), [(1, 1.074), (5, 1.013), (20, 1.0), (1000, 1.0)])
+def test_few_series_have_wider_intervals_and_promise_less(series, factor):
+    assert widening(series) == pytest.approx(factor, abs=1e-3)
+    errors = np.random.default_rng(0).normal(size=(4000, 1))
+    fitted = fit(errors, np.ones(errors.shape, bool), np.full(errors.shape, 3.0), series=100)
+    np.testing.assert_allclose(fitted.widened(series).quantiles, fitted.quantiles * widening(series), atol=1e-6)
+    assert ("guarantee nothing" in guarantee(series)) == (series < 20)

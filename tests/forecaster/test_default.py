@@ -77,7 +77,7 @@ def test_nothing_saturates():
         depth = np.maximum(0, np.cumsum(rng.normal(0, 25, len(days))) + rng.normal(0, 60))
         depth = np.where(rng.random(len(days)) < 0.6, np.round(depth), depth)
         parts.append(pd.DataFrame({"s": number, "day": days, "snow": depth}))
-    model = Forecaster(epochs=4, progress=False).fit(pd.concat(parts), id="s", time="day")
+    model = Forecaster(progress=False).fit(pd.concat(parts), id="s", time="day")
     for depth in (50.0, 100.0, 400.0, 1600.0):
         constant = pd.DataFrame({"s": 0, "day": np.arange(30), "snow": depth})
         said = model.predict(constant, at=[30])

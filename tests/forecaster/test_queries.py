@@ -64,6 +64,7 @@ def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkey
     monkeypatch.setattr("cru.forecaster.masking.OWN_RUNS", 0.0)
     given = series([60] * 600 + [1] * 50, seed=1)
     task = make_training_task(given, seed=5)
+    given = _rows_at(given, task)
     assert (task.values[task.hidden] == 0).all() and (task.mask == given.mask & ~task.hidden).all()
     assert (task.targets == given.values).all() and (task.hidden <= task.target_mask).all()
     told = task.target_mask & ~task.hidden
@@ -81,12 +82,30 @@ def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkey
         else:
             kinds["values"] += 1
             lost += ((gone == there).all(0) & there.any(0)).any()
-    assert min(kinds.values()) > 150, kinds
+    assert min(kinds.values()) > 110 and kinds["end"] > 250, kinds
     assert lost > 20  # series that have a variable taken away altogether
     assert 0.03 < blank / kinds["end"] < 0.2  # and series of which nothing is shown
-    assert task.hidden[600 * 60 :].mean() < 0.2  # a lone reading is shown, mostly
-    assert (make_training_task(given, seed=5).hidden == task.hidden).all()
-    assert (make_training_task(given, seed=6).hidden != task.hidden).any()
+    assert task.hidden[task.offsets[600] :].mean() < 0.2  # a single observation is shown, mostly
+    whole = series([60] * 600 + [1] * 50, seed=1)
+    assert (make_training_task(whole, seed=5).hidden == task.hidden).all()
+    assert make_training_task(whole, seed=6).lengths.tolist() != task.lengths.tolist()
+
+
+def _rows_at(given, task):
+    """The rows of series that a task kept."""
+    kept = [np.isin(given.times[rows_of(given, i)], task.times[rows_of(task, i)]) for i in range(len(given))]
+    return given.keep(np.concatenate(kept))
+
+
+def test_a_forecast_task_ends_at_every_order_of_lead_times(monkeypatch):
+    monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
+    given = dataclasses.replace(series([400] * 800, seed=2))
+    task = make_training_task(given, seed=1)
+    cut = task.lengths < given.lengths  # forecasts, but for those that reach the end
+    assert 0.35 < cut.mean() < 0.55
+    counts = np.array([task.hidden[rows_of(task, i)].any(1).sum() for i in np.flatnonzero(cut)])
+    share = np.histogram(np.log(np.maximum(counts, 1)), np.log([1, 3, 10, 30, 400]))[0] / len(counts)
+    assert (share > 0.1).all()  # near and far lead times alike
 
 
 def test_many_series_are_split_by_series_and_few_by_time():
@@ -96,8 +115,11 @@ def test_many_series_are_split_by_series_and_few_by_time():
     assert not set(parts.train.ids) & set(parts.validation.ids)
     few = series([50, 100, 4])
     parts = divide(few, 0)
-    assert parts.train.lengths.tolist() == [40, 80, 4] and parts.validation.lengths.tolist() == [10, 20]
+    assert parts.train.lengths.tolist() == [40, 40, 40, 4] and parts.validation.lengths.tolist() == [10, 10, 10]
     assert parts.train.times[39] < parts.validation.times[0]
+    long = divide(series([1000]), 0)
+    assert long.train.lengths.tolist() == [160] * 5 and long.validation.lengths.tolist() == [40] * 5
+    assert not set(long.train.times) & set(long.validation.times)
     short = divide(series([4, 5, 6]), 0)
     assert len(short.train) == 2 and len(short.validation) == 1
     with pytest.raises(ValueError, match="at least two series, or one with 20 readings"):
@@ -161,12 +183,13 @@ def test_a_long_series_does_not_make_the_others_long():
     model = cru.models.create("cru", cru.models.spec_of(make_training_task(mixed, 0)), hidden_size=4)
     shapes = []
     model.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].times.shape)))
-    mean, var = predict_scaled(model, mixed)
+    found = predict_scaled(model, mixed)
     assert shapes == [(3, 7), (2, 900)]
     for number, (batch, said) in enumerate(predict(model, mixed, batch_size=1)):
         rows = rows_of(mixed, number)
-        np.testing.assert_allclose(mean[rows], said.mean[batch.valid].detach().numpy(), atol=1e-5)
-        np.testing.assert_allclose(var[rows], said.var[batch.valid].detach().numpy(), rtol=1e-4)
+        np.testing.assert_allclose(found.mean[rows], said.mean[batch.valid].detach().numpy(), atol=1e-5)
+        for side in (found.lower, found.upper):
+            np.testing.assert_allclose(side[rows] ** 2, said.var[batch.valid].detach().numpy(), rtol=1e-4)
 
 
 def test_only_who_is_asked_for_is_gone_through(trained):

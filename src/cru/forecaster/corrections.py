@@ -221,8 +221,8 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
 def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
     """Find the share of a correction that errs least, for each variable and range of lead times.
 
-    A center is judged by its absolute errors, a mean by its squared errors. A variable with few targets in a range takes a
-    share between its own and that of all variables.
+    A center is judged by its absolute errors, a mean by its squared errors. A variable with few targets in a range
+    takes a share between its own and that of all variables.
     """
     shares = torch.linspace(0, 1, SHARES)
     loss = torch.zeros(SHARES, *model.trust.shape)

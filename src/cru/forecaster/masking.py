@@ -50,8 +50,9 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     )
     share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SPARSE)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
-    gone[series.offsets[1:][series.lengths > 0] - 1] = False  # the last stays: a series is not empty
-    return task.keep(~(gone | ((kind == 2) & (series.step_index >= end))))
+    end = np.where(kind == 2, end, np.repeat(series.lengths, series.lengths))
+    gone &= series.step_index != end - 1  # the last stays: a series is not empty
+    return task.keep(~gone & (series.step_index < end))
 
 
 def _runs(series: SeriesSet, rng: np.random.Generator, share: float, width: int) -> Bool[np.ndarray, "row width"]:

@@ -1,4 +1,4 @@
-"""CalibratedPrediction queries: the times that a user asks for, and calibrated predictions at them."""
+"""Queries: the times that a user requests, and calibrated predictions at them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
