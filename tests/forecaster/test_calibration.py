@@ -5,7 +5,17 @@ import pytest
 from scipy import stats
 
 from cru.forecaster import calibration
-from cru.forecaster.calibration import APART, ENOUGH, NORMAL, PROBABILITIES, UNREAD, Calibration, guarantee, widening
+from cru.forecaster.calibration import (
+    APART,
+    ENOUGH,
+    NORMAL,
+    PROBABILITIES,
+    UNREAD,
+    Z90,
+    Calibration,
+    guarantee,
+    widening,
+)
 
 
 def fit(errors, counted, lead, *, series):
@@ -106,7 +116,7 @@ def test_a_range_with_few_errors_takes_those_of_the_nearest_not_of_the_average()
     counted = np.ones(errors.shape, bool)
     counted[:, 1] = (lead[:, 1] < 100) | (np.arange(8000) < 20)  # hardly ever asked for far ahead
     fitted = fit(errors, counted, lead, series=1000)
-    near, far, farther = fitted.quantile(0.95, np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]]))
+    near, far, farther = fitted.quantile(0.95, np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]])) / Z90
     assert far == pytest.approx([60**0.5, 60**0.5], rel=0.25) and near == pytest.approx([2**0.5, 2**0.5], rel=0.25)
     assert farther[0] > 2.5 * far[0] and farther[1] >= 0.9 * far[1]
     assert len(fitted.leads) == len(APART) + calibration.BINS

@@ -50,7 +50,8 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     )
     share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SPARSE)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
-    end = np.where(kind == 2, end, np.repeat(series.lengths, series.lengths))
+    length = np.repeat(series.lengths, series.lengths)
+    end = np.where(kind == 2, np.minimum(end, length), length)
     gone &= series.step_index != end - 1  # the last stays: a series is not empty
     return task.keep(~gone & (series.step_index < end))
 
@@ -73,9 +74,8 @@ def _forecast_range(
     series: SeriesSet, rng: np.random.Generator
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
     """The first time point of a forecast in each series, and the first one after it; one entry for each row."""
-    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)
+    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # one is shown, mostly
     start[rng.random(len(series)) < NOTHING] = 0
-    start = np.minimum(start, np.maximum(series.lengths - 1, 0))
     longest = np.maximum(series.lengths - start, 1)
     end = start + np.floor(longest ** rng.random(len(series))).astype(np.int64)
     return np.repeat(start, series.lengths), np.repeat(end, series.lengths)
