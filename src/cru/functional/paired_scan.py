@@ -1,4 +1,4 @@
-"""The paired filter and smoother parallel in time (Särkkä & García-Fernández 2021), on elements of 2×2 matrices."""
+"""The paired filter and smoother, parallel in time (Särkkä & García-Fernández 2021), on 2×2 matrices."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from cru.functional.update import MIN_VARIANCE, update
 
 
 class _Filtering(NamedTuple):
-    """p(z_t | z_s, y) = N(A z_s + b, C) and the likelihood of y as a function of z_s: information η, J."""
+    """p(z_t | z_s, y) = N(A z_s + b, C), and the likelihood of y as a function of z_s in information form η, J."""
 
     a11: Tensor
     a12: Tensor
@@ -32,7 +32,7 @@ class _Filtering(NamedTuple):
 
 
 def _combine(i: _Filtering, j: _Filtering) -> _Filtering:
-    """Lemma 8 of the paper, i before j."""
+    """Combine two elements, i before j (lemma 8 of the paper)."""
     A_i, A_j = Matrix2(*i[:4]), Matrix2(*j[:4])
     C_i, J_j = Matrix2(i.c11, i.c12, i.c12, i.c22), Matrix2(j.j11, j.j12, j.j12, j.j22)
     one, none = torch.ones_like(i.a11), torch.zeros_like(i.a11)
@@ -53,7 +53,7 @@ def _combine(i: _Filtering, j: _Filtering) -> _Filtering:
 
 
 def _extend(i: _Filtering, j: _Filtering) -> _Filtering:
-    """`_combine` where i begins with the start of the series: its A, η and J are zero, and stay so."""
+    """Combine two elements where i includes the start of the series, so that its A, η and J stay zero."""
     A_j = Matrix2(*j[:4])
     C_i, J_j = Matrix2(i.c11, i.c12, i.c12, i.c22), Matrix2(j.j11, j.j12, j.j12, j.j22)
     one, none = torch.ones_like(i.a11), torch.zeros_like(i.a11)
@@ -73,17 +73,18 @@ def filter_paired_scan(
     mask: Bool[Tensor, "batch time obs"],
     hops: Hop,
 ) -> tuple[Belief, Belief]:
-    """As `filter_paired`, in O(log T) depth.
+    """Compute the same as `filter_paired` in O(log T) depth.
 
-    In float64 throughout: an element holds the information 1 / σ_obs of precise readings beside the variance of a vague
-    belief, and float32 cannot hold both. A last step of the plain recursion, for all times at once, ends the rounding.
+    The arithmetic is in float64. An element holds both the information 1 / σ_obs of precise observations and the
+    variance of an uncertain belief, whose ratio exceeds float32. One step of the plain recursion at all times removes
+    the remaining rounding errors.
     """
     dtype = y.dtype
     start, hops = Belief(*map(_double, start[:4])), Hop(*map(_double, hops))
     y, y_var = _double(y), _double(y_var).clamp_min(MIN_VARIANCE)
-    weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, nothing where nothing is seen
+    weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, or 0 where nothing is observed
     k1, k2 = hops.upper * weight, hops.side * weight
-    kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, precise where k1 is close to one
+    kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, accurate for k1 close to one
     seen = torch.where(mask, y, 0.0)
     c, s = hops.cos, hops.sin
     elements = _Filtering(
@@ -101,16 +102,16 @@ def filter_paired_scan(
     before = Belief(*(torch.cat([f[:, None], p[:, :-1]], 1) for f, p in zip(start[:4], posterior[:4], strict=True)))
     prior = predict_paired(before, hops)
     posterior = update(prior, y, y_var, mask)
-    return _rounded(prior, dtype), _rounded(posterior, dtype)
+    return _to_dtype(prior, dtype), _to_dtype(posterior, dtype)
 
 
 def _double(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """In float64, with a gradient that its own type can hold."""
+    """Convert to float64, with a gradient that the original type can represent."""
     return finite_gradient(value).double()
 
 
-def _rounded(belief: Belief, dtype: torch.dtype) -> Belief:
-    """A belief in another type, within the bounds of that type."""
+def _to_dtype(belief: Belief, dtype: torch.dtype) -> Belief:
+    """Convert a belief to another type and clamp it to the bounds of that type."""
     return belief if belief.mean.dtype == dtype else clamp_belief(Belief(*(field.to(dtype) for field in belief[:4])))
 
 
@@ -139,12 +140,13 @@ def _compose(later: _Smoothing, earlier: _Smoothing) -> _Smoothing:
 
 
 def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
-    """Beliefs given the *whole* series, from the filter's: the exact Rauch-Tung-Striebel pass, elementwise.
+    """Condition the beliefs of the filter on the whole series: the exact Rauch-Tung-Striebel smoother, elementwise.
 
     With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:
     μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
-    Both are affine in what comes after, so they run through `associative_scan`. In float64 throughout: the inverse of a
-    nearly known prior needs it. Twin: `cru.native.smooth_paired` (compiled).
+
+    Both are affine in the result of the next time, so `associative_scan` computes them. The arithmetic is in float64,
+    because Σ⁻ can be nearly singular. `cru.native.smooth_paired` is the compiled version.
     """
     dtype = posterior.mean.dtype
     u, low = (part.double() for part in posterior.mean.chunk(2, -1))
@@ -154,7 +156,7 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     next_u, next_low = ahead[0].chunk(2, -1)
     next_P = Matrix2(ahead[1], ahead[3], ahead[3], ahead[2])
     still = (hops.upper[:, 1:] == 0) & (hops.lower[:, 1:] == 0) & (c == 1) & (s == 0)
-    known = next_P.a * next_P.d - next_P.b * next_P.c < torch.finfo(torch.float64).tiny  # nothing left to learn: G = 0
+    known = next_P.a * next_P.d - next_P.b * next_P.c < torch.finfo(torch.float64).tiny  # no uncertainty left: G = 0
     unit = (1.0, 0.0, 0.0, 1.0)
     regular = Matrix2(*(torch.where(still | known, e, p) for e, p in zip(unit, next_P, strict=True)))
     now = Matrix2(*(entry[:, :-1] for entry in P))

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from cru import native
 from cru.functional import structural
-from cru.functional.gaps import ROUNDING
+from cru.functional.gaps import ROUNDING_ULPS
 from cru.functional.structural import Components, Filtered, Smoothed, StructuralState
 from cru.layers.checks import (
     as_mask,
@@ -313,7 +313,7 @@ def _check_later(name: str, times: Float64[Tensor, "batch query"], state: Struct
     """Raise if a time is not finite or lies before that of ``state``, by more than a rounding error."""
     if torch.compiler.is_compiling():
         return
-    slack = ROUNDING * torch.finfo(torch.float64).eps * times.abs()
+    slack = ROUNDING_ULPS * torch.finfo(torch.float64).eps * times.abs()
     wrong = ~torch.isfinite(times) | (times < state.time[:, None] - slack)
     if bool(wrong.any()):
         series, step = (int(i) for i in wrong.nonzero()[0])
