@@ -34,7 +34,7 @@ def test_a_query_time_is_an_unobserved_time() -> None:
     assert difference(asked.upper[:, 3], whole.upper[:, 6]) < 1e-10
     later = layer.propagate(layer.filter(y, y_var, times).posterior.at(-1), 3.0)
     assert difference(asked.mean[:, 2], later.mean) < 1e-10
-    with pytest.raises(ValueError, match="must not lie before the first time"):
+    with pytest.raises(ValueError, match="not before the first time"):
         layer.smooth(y, y_var, times, at=times[:, :1] - 1)
 
 

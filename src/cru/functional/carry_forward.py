@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 
-class Seen(NamedTuple):
+class NearestObservation(NamedTuple):
     """The nearest observation of every entry: its value, its step, and whether there is one."""
 
     value: Float[Tensor, "batch time *feature"]
@@ -15,23 +15,27 @@ class Seen(NamedTuple):
     known: Bool[Tensor, "batch time *feature"]
 
 
-def last_seen(values: Float[Tensor, "batch time *feature"], mask: Bool[Tensor, "batch time *mask"]) -> Seen:
+def last_observation(
+    values: Float[Tensor, "batch time *feature"], mask: Bool[Tensor, "batch time *mask"]
+) -> NearestObservation:
     """Find the last observation up to each time, that time included.
 
-    >>> last_seen(torch.tensor([[5.0, 0.0, 7.0]]), torch.tensor([[True, False, True]])).value
+    >>> last_observation(torch.tensor([[5.0, 0.0, 7.0]]), torch.tensor([[True, False, True]])).value
     tensor([[5., 5., 7.]])
     """
     mask = mask.expand_as(values)
     steps = torch.arange(mask.shape[1], device=mask.device).reshape(-1, *(1,) * (mask.ndim - 2))
     newest = torch.where(mask, steps, -1).cummax(1).values
     step = newest.clamp(min=0)
-    return Seen(values.gather(1, step), step, newest >= 0)
+    return NearestObservation(values.gather(1, step), step, newest >= 0)
 
 
-def next_seen(values: Float[Tensor, "batch time *feature"], mask: Bool[Tensor, "batch time *mask"]) -> Seen:
+def next_observation(
+    values: Float[Tensor, "batch time *feature"], mask: Bool[Tensor, "batch time *mask"]
+) -> NearestObservation:
     """Find the first observation from each time on, that time included."""
-    value, step, known = last_seen(values.flip(1), mask.expand_as(values).flip(1))
-    return Seen(value.flip(1), values.shape[1] - 1 - step.flip(1), known.flip(1))
+    value, step, known = last_observation(values.flip(1), mask.expand_as(values).flip(1))
+    return NearestObservation(value.flip(1), values.shape[1] - 1 - step.flip(1), known.flip(1))
 
 
 def running_mean(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.functional.carry_forward import last_seen, next_seen, running_mean
+from cru.functional.carry_forward import last_observation, next_observation, running_mean
 from cru.layers.checks import require
 from cru.models.base import BatchLike, Model, Prediction, Spec
 from cru.models.config import ModelConfig
@@ -39,10 +39,10 @@ class Naive(Model):
         """The mean of each target entry over the training set, then the rule's mean squared error."""
         kept = batches if isinstance(batches, Sequence) else list(batches)  # it is gone through twice
         self.mean.copy_(self._average(kept, self.targets))
-        self.find(kept)
+        self.fit_rule(kept)
         self.var.copy_(self._average(kept, lambda batch: (self.targets(batch) - self.rule(batch)).square()))
 
-    def find(self, batches: Sequence[BatchLike]) -> None:
+    def fit_rule(self, batches: Sequence[BatchLike]) -> None:
         """What else the rule takes from the training set."""
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
@@ -71,7 +71,7 @@ class Mean(Naive):
         return self.mean.expand(*batch.times.shape, *self.spec.target_shape)
 
 
-class Echo(Naive):
+class InputRule(Naive):
     """Rules that repeat what went in, so they need targets that are the inputs."""
 
     def __init__(self, spec: Spec, config: NaiveConfig) -> None:
@@ -83,7 +83,7 @@ class Echo(Naive):
             )
 
 
-class SeriesMean(Echo):
+class SeriesMean(InputRule):
     """The mean of the series so far, else of the training set."""
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
@@ -92,16 +92,16 @@ class SeriesMean(Echo):
         return torch.where(known, mean, self.mean)
 
 
-class LastValue(Echo):
+class LastValue(InputRule):
     """The last value seen, else the mean of the training set."""
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Up to and including each time."""
-        last = last_seen(self.inputs(batch), batch.mask)
+        last = last_observation(self.inputs(batch), batch.mask)
         return torch.where(last.known, last.value, self.mean)
 
 
-class Linear(Echo):
+class Linear(InputRule):
     """Linear interpolation between the values before and after; beyond either end the nearest one."""
 
     causal: ClassVar[bool] = False
@@ -109,7 +109,7 @@ class Linear(Echo):
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Through every observation."""
         values = self.inputs(batch)
-        last, following = last_seen(values, batch.mask), next_seen(values, batch.mask)
+        last, following = last_observation(values, batch.mask), next_observation(values, batch.mask)
         times = batch.times.reshape(*batch.times.shape, *(1,) * (values.ndim - 2)).expand(values.shape)
         start, end = times.gather(1, last.step), times.gather(1, following.step)
         share = torch.where(end > start, (times - start) / (end - start), 0.0).to(values.dtype)
@@ -132,7 +132,7 @@ class BlendConfig(NaiveConfig):
         require(together <= 1 + 1e-9, f"`last` and `series` must be shares, together at most 1, got {together}.")
 
 
-class Blend(Echo):
+class Blend(InputRule):
     """A weighted mean of the last value, the series mean and the mean of the training set."""
 
     Config: ClassVar[type] = BlendConfig
@@ -141,6 +141,6 @@ class Blend(Echo):
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """All of the mean, where nothing has been seen."""
         values = self.inputs(batch)
-        last, (mean, known) = last_seen(values, batch.mask).value, running_mean(values, batch.mask)
+        last, (mean, known) = last_observation(values, batch.mask).value, running_mean(values, batch.mask)
         a, b = self.config.last, self.config.series
         return torch.where(known, a * last + b * mean + (1 - a - b) * self.mean, self.mean)

@@ -37,7 +37,7 @@ class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
     def __init__(self, spec: Spec, config: ODERNNConfig) -> None:
         super().__init__(spec, config)
         state = config.state_size(spec)
-        ode = ODE(tanh_field(state, config.units, config.layers), **config.solving)  # type: ignore[arg-type]
+        ode = ODE(tanh_field(state, config.units, config.layers), **config.solver_options)  # type: ignore[arg-type]
         self.layer = ODERNN(ode, GRUUpdate(2 * self.latent_size, state, config.units), state)
         self.output = state_output(spec, config, config.units)
 

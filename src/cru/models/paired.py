@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cru.functional import Belief
 from cru.functional.likelihood import gaussian_nll, mean_over_times
 from cru.layers.encoders import apply_where, features_of
-from cru.layers.paired_block import MAX_DEVIATION, BlockState, FeatureBank, Mix, PairedBlock
+from cru.layers.paired_block import MAX_DEVIATION, BlockState, FeatureBank, GatedUnit, PairedBlock
 from cru.models.base import BatchLike, Model, Prediction, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
@@ -67,8 +67,8 @@ class PairedModel(Model):
         super().__init__(spec, config)
         span = (spec.time_end - spec.time_start) * spec.time_scale or 1.0
         options: dict[str, Any] = {"span": span, "time_scale": spec.time_scale, "smooth": self.smooth}
-        self.stem: PictureStem | FeatureStem
-        self.stem = PictureStem(spec, config) if spec.is_image else FeatureStem(spec, config, **options)
+        self.stem: ImageStem | FeatureStem
+        self.stem = ImageStem(spec, config) if spec.is_image else FeatureStem(spec, config, **options)
         self.blocks = nn.ModuleList(
             PairedBlock(config.width, config.pairs, dropout=config.dropout, modulated=config.modulated, **options)
             for _ in range(config.layers)
@@ -97,23 +97,23 @@ class PairedModel(Model):
         self, values: Tensor, batch: BatchLike, state: "PairedState | None"
     ) -> tuple[Tensor, Tensor | None, "PairedState"]:
         """The stream and what the features' own pairs say, at every time, and the state after the last."""
-        x, echo, bank = self.stem(values, batch, None if state is None else state.bank)
+        x, feature_mean, bank = self.stem(values, batch, None if state is None else state.bank)
         after = []
         for number, block in enumerate(cast(Iterable[PairedBlock], self.blocks)):
             x, belief = block.run(x, batch.times, batch.observed, None if state is None else state.blocks[number])
             after.append(belief)
-        return x, echo, PairedState(bank, tuple(after))
+        return x, feature_mean, PairedState(bank, tuple(after))
 
     def _predict(
         self, values: Tensor, batch: BatchLike, state: "PairedState | None" = None, intermediates: bool = False
     ) -> Prediction:
-        x, echo, _ = self._run(values, batch, state)
+        x, feature_mean, _ = self._run(values, batch, state)
         mean, var = self.output(x, valid=batch.valid)
-        if isinstance(self.stem, FeatureStem) and echo is not None and var is not None:
-            mean, var = self.stem.restored(echo + mean, var)
+        if isinstance(self.stem, FeatureStem) and feature_mean is not None and var is not None:
+            mean, var = self.stem.unscale(feature_mean + mean, var)
         return Prediction(mean, var, {"stream": x} if intermediates else {})
 
-    def _moved(self, like: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw_jitter(self, like: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """A scale for each series and feature and, for one in five, another level: so that a feature which is measured
         otherwise than in training is still followed by its own pairs."""
         drawn = torch.rand_like(like) < CONSTANTS.shifted_share
@@ -134,7 +134,7 @@ class PairedModel(Model):
             hidden = counted & ~batch.mask
             counted, unit = hidden if bool(hidden.any()) else counted, self.stem.scale
             if self.training and self.config.jitter:
-                factor, offset = self._moved(values[:, :1], unit)
+                factor, offset = self._draw_jitter(values[:, :1], unit)
                 values, targets = values * factor + offset, targets * factor + offset
         mean, var = cast(tuple[Tensor, Tensor], self._predict(values, batch)[:2])
         weight = (var.detach() / unit.square()) ** self.config.beta
@@ -156,7 +156,7 @@ class PairedSmootherModel(PairedModel):
     smooth: ClassVar[bool] = True
 
 
-class PictureStem(nn.Module):
+class ImageStem(nn.Module):
     """The stream at the start: the encoder's features, nothing where there is no picture."""
 
     def __init__(self, spec: Spec, config: PairedConfig) -> None:
@@ -188,7 +188,7 @@ class FeatureStem(nn.Module):
         self.encoder = _mlp(2 * count, config.width) if config.encoder is None else config.encoder
         self.enter = nn.Linear(features_of(self.encoder, (2 * count,)), config.width)
         self.bank = FeatureBank(count, config.copies, **options)
-        self.mix = Mix(config.copies * count, config.width, config.dropout)
+        self.mix = GatedUnit(config.copies * count, config.width, config.dropout)
         weights = torch.zeros(config.copies, count)
         weights[0] = 1.0  # the level
         self.weights = nn.Parameter(weights) if spec.targets_are_inputs else None
@@ -199,7 +199,7 @@ class FeatureStem(nn.Module):
         self.centre.copy_(mean)
         self.scale.copy_(std)
 
-    def restored(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    def unscale(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         """From standardised features to the data's own units."""
         return self.centre + self.scale * mean, self.scale.square() * (var + CONSTANTS.variance_floor)
 
