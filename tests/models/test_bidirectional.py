@@ -45,5 +45,5 @@ def test_what_comes_later_makes_it_surer(name: str) -> None:
 def test_it_does_not_pass_for_causal() -> None:
     from cru.models import create
 
-    with pytest.raises(ValueError, match="looks at later inputs"):
+    with pytest.raises(ValueError, match="uses later inputs"):
         create("bi-cru", dataclasses.replace(SPECS["features"], causal=True))

@@ -195,7 +195,7 @@ def test_autocast(name: str, kind: str) -> None:
 def test_a_stream_does_not_start_without_a_time(name: str, kind: str) -> None:
     model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
     empty = changed(batch, lengths=torch.tensor([0, *batch.lengths[1:]]))
-    with pytest.raises(ValueError, match="series 0 of the batch has no time point to start at"):
+    with pytest.raises(ValueError, match="must have a time point for every series, got none for series 0"):
         model.advance(empty)
 
 

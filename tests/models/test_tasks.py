@@ -54,7 +54,7 @@ def test_a_training_step(name: str, task: str) -> None:
     batch = series.batch(range(len(series)))
     spec = spec_of(series)
     if spec.causal and not entry(name).model.causal:
-        with pytest.raises(ValueError, match="looks at later inputs"):
+        with pytest.raises(ValueError, match="uses later inputs"):
             create(name, spec)
         return
     try:
@@ -96,7 +96,7 @@ def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
     spec = spec_of(one_step_ahead(weather()))
     assert spec.causal and not spec_of(interpolation(weather())).causal
     assert Spec.from_dict(spec.as_dict()) == spec
-    with pytest.raises(ValueError, match=f"'{name}' looks at later inputs, which a causal task"):
+    with pytest.raises(ValueError, match=f"'{name}' uses later inputs, which a causal task"):
         create(name, spec)
 
 

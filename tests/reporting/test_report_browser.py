@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cru.reporting import ledger, report
-from cru.reporting.page import describe_series, fitting, render
+from cru.reporting.page import describe_series, limit_size, render
 from tests.evaluation.handmade import weather
 from tests.reporting.browser import Browser
 
@@ -170,8 +170,8 @@ def test_the_pointer_shows_values(page, data, tmp_path):
         re.match(r"time ([\d.]+?)(?=\D|$)", text.replace("truth", " ").replace("f-CRU", " ").replace("GRU", " "))[1]
     )
     at = series["times"].index(time)
-    run = next(run["id"] for run in data["runs"] if run["id"] in series["said"] and run["model"] == "f-cru")
-    mean = series["said"][run]["mean"][0][at]
+    run = next(run["id"] for run in data["runs"] if run["id"] in series["predictions"] and run["model"] == "f-cru")
+    mean = series["predictions"][run]["mean"][0][at]
     assert re.search(rf"f-CRU{re.escape(f'{mean:.4g}'.replace('-', '−'))}\D", text), (text, mean)
 
 
@@ -204,7 +204,7 @@ def test_frames_show_the_pixels_of_the_data(page, data, tmp_path):
 
 def test_a_hole_in_what_a_model_says_is_a_hole_in_its_band(page, data, tmp_path):
     series = data["experiments"][1]["series"][0]
-    for said in series["said"].values():
+    for said in series["predictions"].values():
         for k in (10, 11):
             said["mean"][0][k] = None
     page.open(written(data, tmp_path))
@@ -317,8 +317,8 @@ def test_fifty_runs_stay_below_eight_megabytes(page, data, tmp_path):
             source | {"id": f"{number} {model}", "preset": f"experiment {number}", "model": model} for model in models
         ]
         data["runs"] += [run | {"curve": curve | {"epoch": list(range(1, 101))}} for run in runs]
-        described = [one | {"said": {run["id"]: one["said"]["any"] for run in runs}} for one in stations]
-        series = fitting(described, report.SERIES_BYTES // 5)
+        described = [one | {"predictions": {run["id"]: one["predictions"]["any"] for run in runs}} for one in stations]
+        series = limit_size(described, report.SERIES_BYTES // 5)
         empty = {
             "paper": {},
             "about": "",

@@ -241,6 +241,5 @@ def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:
     shape = tuple(found.shape[2:])
     if shape != expected:
         raise ValueError(
-            f"`batch` must hold {name} of the shape {expected} at each time, as in the spec of this model, "
-            f"got {shape}."
+            f"`batch` must hold {name} of the shape {expected} at each time, as in the spec of this model, got {shape}."
         )

@@ -1,4 +1,4 @@
-"""The end of every model: networks whose raw outputs become a mean and a variance, or a probability."""
+"""The output of a model: networks whose raw outputs become mean and variance, or a probability."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -9,15 +9,20 @@ from cru.functional.likelihood import clamp_value
 from cru.layers.encoders import apply_where
 from cru.models.base import Spec
 
-_LIMIT = 15.0  # of a logit: beyond 17 a probability is 1 in float32, and one that is wrong would have no gradient
+_MAX_LOGIT = 15.0  # above 17 a probability is 1 in float32, and a wrong one has no gradient
 
 
 class OutputHead(nn.Module):
-    """From features at each time to the parameters of the likelihood, in the shape of the targets.
+    """Map features at each time to the parameters of the likelihood, in the shape of the targets.
 
-    ``mean`` and ``variance`` are any modules from (n, features) to (n, *target) or (n, entries of target), with raw
-    outputs: the mean is taken as it is, or through a sigmoid for probabilities; the variance through ``variance_map``.
-    Where the likelihood is Bernoulli ``variance`` is dropped.
+    For a Gaussian likelihood, ``mean`` gives the mean, and ``variance_map`` of ``variance`` the variance. For a
+    Bernoulli likelihood, the sigmoid of ``mean`` is the probability, and ``variance`` is not used.
+
+    Args:
+        spec: description of the data.
+        mean: any module from (n, features) to (n, *target) or (n, entries of target).
+        variance: the same for the raw variance.
+        variance_map: a name in `cru.functional.positive`.
 
     >>> output = OutputHead(Spec(input_shape=(5,), target_shape=(2,)), nn.Linear(8, 2), nn.Linear(8, 2), "exp")
     >>> mean, var = output(torch.zeros(3, 4, 8))
@@ -39,15 +44,18 @@ class OutputHead(nn.Module):
         *,
         valid: Bool[Tensor, "batch time"] | None = None,
     ) -> tuple[Float[Tensor, "batch time *target"], Float[Tensor, "batch time *target"] | None]:
-        """Mean and variance, or probability and None. The variance is decoded from ``spread`` where that is given.
+        """Compute mean and variance, or probability and None.
 
-        Times that are not ``valid`` are not decoded: what is said there means nothing, but is finite.
+        Args:
+            features: inputs of the mean.
+            spread: inputs of the variance. Default: ``features``.
+            valid: times to decode. Elsewhere the results are finite but have no meaning.
         """
         shape = (*features.shape[:2], *self.target_shape)
         if valid is None:
             valid = features.new_ones(shape[:2], dtype=torch.bool)
         mean = apply_where(self.mean, features, valid).reshape(shape)
         if self.variance is None:
-            return clamp_value(mean, -_LIMIT, _LIMIT).sigmoid(), None
+            return clamp_value(mean, -_MAX_LOGIT, _MAX_LOGIT).sigmoid(), None
         raw = apply_where(self.variance, features if spread is None else spread, valid, fill=1.0)
         return mean, self.variance_map.forward(raw.reshape(shape))

@@ -1,4 +1,4 @@
-"""The processes of a run, over Hugging Face Accelerate: one core, several GPUs or several machines."""
+"""The processes of a run, with Hugging Face Accelerate: one core, several GPUs or several machines."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from cru.errors import RunError
 
 
 class Engine:
-    """What the loop has to know of where it runs. One process unless `torchrun` or `accelerate launch` started it.
+    """The processes that train together. There is one process unless `torchrun` or `accelerate launch` started more.
 
-    The gradients of the processes are added up after the backward pass, weighted by what each of them counted, so that
-    a step is the same whatever the number of processes, for a loss that is a mean over time points with a target.
+    After the backward pass, gradients are averaged over the processes, weighted by the number of time points with a
+    target. A step is then independent of the number of processes, for a loss that is a mean over these time points.
     """
 
     def __init__(self) -> None:
@@ -21,36 +21,36 @@ class Engine:
 
     @property
     def device(self) -> torch.device:
-        """Where this process computes."""
+        """The device of this process."""
         device: torch.device = self.accelerator.device
         return device
 
     @property
     def share(self) -> tuple[int, int]:
-        """The number of this process, and of how many."""
+        """The index of this process, and the number of processes."""
         return self.accelerator.process_index, self.accelerator.num_processes
 
     @property
     def main(self) -> bool:
-        """Whether this process writes and speaks for all."""
+        """Whether this is the process that writes files and messages."""
         return bool(self.accelerator.is_main_process)
 
     def first(self) -> Any:
-        """A context that one process on each machine goes through before the others, to fill a cache, say."""
+        """Return a context that one process on each machine runs before the others, for example to fill a cache."""
         return self.accelerator.local_main_process_first()
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """Sum over all processes."""
         if self.share[1] == 1:
             return tensor
         try:
             summed: Tensor = self.accelerator.reduce(tensor.to(self.device), reduction="sum")
         except RuntimeError as error:
-            raise RunError("another worker of this run has ended, so this one stops; --resume goes on.") from error
+            raise RunError("another process of this run has ended. Continue with --resume.") from error
         return summed
 
     def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:
-        """Weighted mean of loss and gradients over the processes, and the sum of the weights."""
+        """Average loss and gradients over the processes. Return the mean loss and the sum of the weights."""
         if self.share[1] == 1:
             return float(loss.detach()), weight
         grads = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]

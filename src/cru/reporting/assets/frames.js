@@ -8,8 +8,8 @@ class Frames {
     const sheets = [[series.frames.truth ? "seen" : "input", series.frames.seen, "seen"]];
     if (series.frames.truth) sheets.unshift(["truth", series.frames.truth, "truth"]);
     for (const run of runs) {
-      const said = series.said[run.id];
-      if (said?.frames) sheets.push([context.label(run), said.frames, run.model]);
+      const prediction = series.predictions[run.id];
+      if (prediction?.frames) sheets.push([context.label(run), prediction.frames, run.model]);
     }
     this.sheets = sheets.map(([name, source, kind]) => {
       const image = new Image(), canvas = el("canvas", { width, height, role: "img" });
