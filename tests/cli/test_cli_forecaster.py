@@ -122,7 +122,7 @@ def test_a_slip_is_noted():
 
 def test_a_model_that_is_there_is_replaced_and_that_is_said(tmp_path):
     words = ["fit", "numbers.parquet", "--id", "station", "--time", "date", "--model", "mean", "--minutes", "0"]
-    assert "Kept in" in done(*words, "--out", tmp_path / "m")
+    assert "Stored in" in done(*words, "--out", tmp_path / "m")
     again = done(*words, "--out", tmp_path / "m")
     assert "Kept in place of the older model in" in again and "No better than" in again
 

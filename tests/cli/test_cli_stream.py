@@ -75,7 +75,7 @@ def test_a_model_without_ids_needs_none(tmp_path) -> None:
 def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
     bad = {
         b"{": "a line must be one JSON object.",
-        b"[1, 2]": 'a line must be an object with "id", "time" and, for a reading, "values".',
+        b"[1, 2]": 'a line must be an object with "id", "time" and, for an observation, "values".',
         b'{"id": "a", "time": 1, "value": {}}': 'a line must be an object with "id", "time"',
         b'{"id": "a", "time": 1, "values": [3]}': '"values" must be an object from names to numbers.',
         b'{"id": "a", "time": "soon", "values": {}}': "`time` must be numbers",
@@ -142,15 +142,16 @@ def process(folder, tmp_path):
         running.kill()
 
 
-@pytest.mark.parametrize("times", [1, 2])  # somebody impatient
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(  # one handler for all signals: a second one is sent once
+    ("stop", "times"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)]
+)
 def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop, times: int) -> None:
     time.sleep(1)  # until it waits for more input
     for _ in range(times):
         process.send_signal(stop)
     assert process.wait(30) == 130
     said = process.stderr.read().decode()
-    assert "interrupted; the state is kept in" in said and "Traceback" not in said
+    assert "interrupted; the state is stored in" in said and "Traceback" not in said
     assert (tmp_path / "kept").exists()
 
 

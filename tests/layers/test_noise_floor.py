@@ -100,7 +100,7 @@ def test_the_reference_gives_the_noise_at_least(kind: str, dtype: torch.dtype) -
         y, delta = torch.randn(2, 2, 3, dtype=dtype), torch.tensor([[0.0, gap]] * 2, dtype=dtype)
         start, mask = layer.initial(2), torch.ones(2, 2, 3, dtype=torch.bool)
         if isinstance(layer, cru.PairedCRU):
-            prior, posterior = filter_paired(start, y, torch.full_like(y, 0.1), mask, layer._hops(delta))
+            prior, posterior = filter_paired(start, y, torch.full_like(y, 0.1), mask, layer._transitions(delta))
         else:
             if not isinstance(layer, cru.RKN):
                 bases = layer.eigenvalues if isinstance(layer, cru.FastCRU) else layer.basis.values

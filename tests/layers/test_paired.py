@@ -114,13 +114,13 @@ def test_a_pair_left_alone_has_variance_one_at_the_start() -> None:
 def test_equal_gaps_share_their_hop() -> None:
     layer = cru.PairedCRU(1, 8, dtype=torch.float64)
     delta = torch.tensor([[0.0, 1.0, 2.0, 1.0], [0.0, 0.5, 1.0, 2.0]], dtype=torch.float64)
-    shared, each = layer._hops(delta), layer._hops(delta.clone().requires_grad_())
+    shared, each = layer._transitions(delta), layer._transitions(delta.clone().requires_grad_())
     for a, b in zip(shared, each, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
     weights = torch.rand_like(shared.cos)
     grads = [
-        torch.autograd.grad(sum((field * weights).sum() for field in hops), (layer.raw_decay, layer.frequency))
-        for hops in (shared, each)
+        torch.autograd.grad(sum((field * weights).sum() for field in transitions), (layer.raw_decay, layer.frequency))
+        for transitions in (shared, each)
     ]
     for a, b in zip(*grads, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

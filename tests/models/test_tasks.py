@@ -12,7 +12,7 @@ from cru.data.datasets import pendulum
 from cru.data.series import make_series
 from cru.functional import bernoulli_nll
 from cru.models import MODELS, Spec, create, spec_of
-from cru.models.output_head import OutputHead
+from cru.models.base import OutputHead
 from cru.models.registry import entry
 
 

@@ -64,7 +64,7 @@ def train(
     from cru.errors import RunError
     from cru.reporting import ledger
     from cru.training.callbacks import CallbackList, TensorBoard, make_progress_callback
-    from cru.training.engine import Engine
+    from cru.training.loop import Engine
     from cru.training.run import run
 
     engine, console = Engine(), make_console()

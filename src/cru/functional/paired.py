@@ -27,7 +27,7 @@ LONG_GAP = 1e6
 """Above this gap a gradient times the square of the gap can exceed float32: 1e15 (`bounds`) · 1e12 · observations."""
 
 
-class Hop(NamedTuple):
+class PairedTransition(NamedTuple):
     """The transition over one gap: damped Φ = [[cos, sin], [-sin, cos]] and the three entries of Q, of any shape."""
 
     cos: Float[Tensor, "*any"]
@@ -37,13 +37,13 @@ class Hop(NamedTuple):
     side: Float[Tensor, "*any"]
 
 
-def hop(
+def discretise_paired(
     decay: Float[Tensor, "*#any"],
     frequency: Float[Tensor, "*#any"],
     noise_upper: Float[Tensor, "*#any"],
     noise_lower: Float[Tensor, "*#any"],
     delta: Float[Tensor, "*#any"],
-) -> Hop:
+) -> PairedTransition:
     """Discretise the SDE over gaps ``delta``, with γ = ``decay`` >= 0 and ω = ``frequency``.
 
     All arguments broadcast. The result is accurate for γ, ω, Δ → 0.
@@ -60,7 +60,7 @@ def hop(
     direct, crossed = flat + even, (flat - even).clamp_min(0.0)  # negative only by rounding
     a, b = noise_upper / 2, noise_lower / 2
     upper, lower = torch.addcmul(a * direct, b, crossed), torch.addcmul(b * direct, a, crossed)
-    return Hop(cos, sin, upper, lower, (b - a) * odd)
+    return PairedTransition(cos, sin, upper, lower, (b - a) * odd)
 
 
 def phi1_complex(
@@ -79,7 +79,7 @@ def phi1_complex(
     return torch.where(near, real, far[0]), torch.where(near, imaginary, far[1])
 
 
-def predict_paired(belief: Belief, step: Hop) -> Belief:
+def predict_paired(belief: Belief, step: PairedTransition) -> Belief:
     """Φ μ and Φ Σ Φᵀ + Q, exactly. Rounding cannot make a variance smaller than that of Q alone."""
     u, low = belief.mean.chunk(2, -1)
     c, s = step.cos, step.sin
@@ -100,7 +100,7 @@ def filter_paired(
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
-    hops: Hop,
+    transitions: PairedTransition,
 ) -> tuple[Belief, Belief]:
     """Compute priors and posteriors over (batch, time), step by step.
 
@@ -111,15 +111,15 @@ def filter_paired(
         y: latent observations.
         y_var: their variances.
         mask: True where observed.
-        hops: the transition before each time, of shape (batch, time, obs).
+        transitions: the transition before each time, of shape (batch, time, obs).
 
     Returns:
         Priors and posteriors.
     """
     belief, priors, posteriors = start, [], []
-    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, *hops))
-    for y_t, var_t, mask_t, *hop_t in zip(*steps, strict=True):
-        prior = predict_paired(belief, Hop(*hop_t))
+    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, *transitions))
+    for y_t, var_t, mask_t, *transition_t in zip(*steps, strict=True):
+        prior = predict_paired(belief, PairedTransition(*transition_t))
         belief = update(prior, y_t, var_t, mask_t)
         priors.append(prior)
         posteriors.append(belief)

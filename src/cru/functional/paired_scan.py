@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, clamp_belief, finite_gradient
-from cru.functional.paired import Hop, predict_paired
+from cru.functional.paired import PairedTransition, predict_paired
 from cru.functional.scan import Matrix2, associative_scan
 from cru.functional.update import MIN_VARIANCE, update
 
@@ -71,7 +71,7 @@ def filter_paired_scan(
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
-    hops: Hop,
+    transitions: PairedTransition,
 ) -> tuple[Belief, Belief]:
     """Compute the same as `filter_paired` in O(log T) depth.
 
@@ -80,19 +80,21 @@ def filter_paired_scan(
     the remaining rounding errors.
     """
     dtype = y.dtype
-    start, hops = Belief(*map(_double, start[:4])), Hop(*map(_double, hops))
+    start, transitions = Belief(*map(_double, start[:4])), PairedTransition(*map(_double, transitions))
     y, y_var = _double(y), _double(y_var).clamp_min(MIN_VARIANCE)
-    weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, or 0 where nothing is observed
-    k1, k2 = hops.upper * weight, hops.side * weight
+    weight = torch.where(mask, 1 / (transitions.upper + y_var), 0.0)  # 1 / S, or 0 where nothing is observed
+    k1, k2 = transitions.upper * weight, transitions.side * weight
     kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, accurate for k1 close to one
     seen = torch.where(mask, y, 0.0)
-    c, s = hops.cos, hops.sin
+    c, s = transitions.cos, transitions.sin
     elements = _Filtering(
         kept * c, kept * s, -s - k2 * c, c - k2 * s, k1 * seen, k2 * seen,
-        kept * hops.upper, kept * hops.side, hops.lower - k2 * hops.side,
+        kept * transitions.upper, kept * transitions.side, transitions.lower - k2 * transitions.side,
         c * seen * weight, s * seen * weight, c * c * weight, c * s * weight, s * s * weight,
     )  # fmt: skip
-    first = update(predict_paired(start, Hop(*(h[:, 0] for h in hops))), y[:, 0], y_var[:, 0], mask[:, 0])
+    first = update(
+        predict_paired(start, PairedTransition(*(h[:, 0] for h in transitions))), y[:, 0], y_var[:, 0], mask[:, 0]
+    )
     u, low = first.mean.chunk(2, -1)
     none = torch.zeros_like(u)
     head = (none, none, none, none, u, low, first.upper, first.side, first.lower, none, none, none, none, none)
@@ -100,7 +102,7 @@ def filter_paired_scan(
     e = associative_scan(_combine, elements, _extend)
     posterior = clamp_belief(Belief(torch.cat([e.b1, e.b2], -1), e.c11, e.c22, e.c12))
     before = Belief(*(torch.cat([f[:, None], p[:, :-1]], 1) for f, p in zip(start[:4], posterior[:4], strict=True)))
-    prior = predict_paired(before, hops)
+    prior = predict_paired(before, transitions)
     posterior = update(prior, y, y_var, mask)
     return _to_dtype(prior, dtype), _to_dtype(posterior, dtype)
 
@@ -139,7 +141,7 @@ def _compose(later: _Smoothing, earlier: _Smoothing) -> _Smoothing:
     )  # fmt: skip
 
 
-def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
+def smooth_paired(prior: Belief, posterior: Belief, transitions: PairedTransition) -> Belief:
     """Condition the beliefs of the filter on the whole series: the exact Rauch-Tung-Striebel smoother, elementwise.
 
     With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:
@@ -151,11 +153,11 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
     dtype = posterior.mean.dtype
     u, low = (part.double() for part in posterior.mean.chunk(2, -1))
     P = Matrix2(*(f.double() for f in (posterior.upper, posterior.side, posterior.side, posterior.lower)))
-    c, s = hops.cos[:, 1:].double(), hops.sin[:, 1:].double()
+    c, s = transitions.cos[:, 1:].double(), transitions.sin[:, 1:].double()
     ahead = [f[:, 1:].double() for f in prior[:4]]
     next_u, next_low = ahead[0].chunk(2, -1)
     next_P = Matrix2(ahead[1], ahead[3], ahead[3], ahead[2])
-    still = (hops.upper[:, 1:] == 0) & (hops.lower[:, 1:] == 0) & (c == 1) & (s == 0)
+    still = (transitions.upper[:, 1:] == 0) & (transitions.lower[:, 1:] == 0) & (c == 1) & (s == 0)
     known = next_P.a * next_P.d - next_P.b * next_P.c < torch.finfo(torch.float64).tiny  # no uncertainty left: G = 0
     unit = (1.0, 0.0, 0.0, 1.0)
     regular = Matrix2(*(torch.where(still | known, e, p) for e, p in zip(unit, next_P, strict=True)))

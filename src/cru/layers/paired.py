@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cru import native
 from cru.functional import Belief, positive
-from cru.functional.paired import Hop, filter_paired, hop, predict_paired
+from cru.functional.paired import PairedTransition, discretise_paired, filter_paired, predict_paired
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.layers.checks import as_queries, as_times, require
 from cru.layers.filter import KalmanLayer, LayerOptions
@@ -130,11 +130,11 @@ class PairedCRU(KalmanLayer):
             The belief at every time.
         """
         start, y, y_var, observed, delta = self._prepare_inputs(y, y_var, times, observed, state)
-        hops = self._hops(delta, shift)
-        prior, posterior = self._filter_with(start, y, y_var, observed, hops)
+        transitions = self._transitions(delta, shift)
+        prior, posterior = self._filter_with(start, y, y_var, observed, transitions)
         if smooth:
             backwards = native.smooth_paired if native.paired_available(y) else smooth_paired
-            posterior = backwards(prior, posterior, hops)
+            posterior = backwards(prior, posterior, transitions)
         return posterior._replace(time=times)
 
     def smooth(
@@ -180,21 +180,25 @@ class PairedCRU(KalmanLayer):
         """Return the sizes, as `torch.nn.GRU` shows them."""
         return f"{super().extra_repr()}, span={self.span}"
 
-    def _hops(self, delta: Float[Tensor, "batch time"], shift: Tensor | None = None) -> Hop:
+    def _transitions(self, delta: Float[Tensor, "batch time"], shift: Tensor | None = None) -> PairedTransition:
         """Compute the transition over each gap. Equal gaps, as on a regular grid, are computed once."""
         upper, lower = self.noise.chunk(2)
         if shift is not None:
             slower, faster = shift.chunk(2, -1)
             decay = self.decay_map.forward(self.raw_decay + slower)
-            return hop(decay, self.frequency + 2 * math.pi / self.span * faster, upper, lower, delta[..., None])
+            return discretise_paired(
+                decay, self.frequency + 2 * math.pi / self.span * faster, upper, lower, delta[..., None]
+            )
         if torch.compiler.is_compiling() or delta.requires_grad or native.transformed():
-            return hop(self.decay, self.frequency, upper, lower, delta[..., None])
+            return discretise_paired(self.decay, self.frequency, upper, lower, delta[..., None])
         distinct, where = torch.unique(delta, return_inverse=True)
-        each = hop(self.decay, self.frequency, upper, lower, distinct[:, None])
-        return Hop(*(field.index_select(0, where.flatten()).view(*delta.shape, field.shape[-1]) for field in each))
+        each = discretise_paired(self.decay, self.frequency, upper, lower, distinct[:, None])
+        return PairedTransition(
+            *(field.index_select(0, where.flatten()).view(*delta.shape, field.shape[-1]) for field in each)
+        )
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        return predict_paired(state, Hop(*(field[:, 0] for field in self._hops(delta[:, None]))))
+        return predict_paired(state, PairedTransition(*(field[:, 0] for field in self._transitions(delta[:, None]))))
 
     def _filter_sequence(
         self,
@@ -204,17 +208,17 @@ class PairedCRU(KalmanLayer):
         observed: Bool[Tensor, "batch time obs"],
         delta: Float[Tensor, "batch time"],
     ) -> tuple[Belief, Belief]:
-        return self._filter_with(start, y, y_var, observed, self._hops(delta))
+        return self._filter_with(start, y, y_var, observed, self._transitions(delta))
 
     def _filter_with(
-        self, start: Belief, y: Tensor, y_var: Tensor, observed: Tensor, hops: Hop
+        self, start: Belief, y: Tensor, y_var: Tensor, observed: Tensor, transitions: PairedTransition
     ) -> tuple[Belief, Belief]:
         """Run the compiled filter on a CPU. Elsewhere run the scan, which needs no loop over the steps."""
         if native.paired_available(y):
-            return native.filter_paired(start, y, y_var, observed, hops)
+            return native.filter_paired(start, y, y_var, observed, transitions)
         if torch.compiler.is_exporting():
-            return filter_paired(start, y, y_var, observed, hops)
-        return filter_paired_scan(start, y, y_var, observed, hops)
+            return filter_paired(start, y, y_var, observed, transitions)
+        return filter_paired_scan(start, y, y_var, observed, transitions)
 
 
 def _coprime(count: int) -> int:

@@ -9,10 +9,9 @@ from cru.functional import gaps
 from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Model, Spec
+from cru.models.base import BatchLike, Model, OutputHead, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.output_head import OutputHead
 from cru.models.recurrent import Hidden
 
 

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Spec
+from cru.models.base import BatchLike, OutputHead, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.output_head import OutputHead
 from cru.models.recurrent import Hidden, RecurrentModel
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import (
     default_state_size,
@@ -19,7 +19,6 @@ from cru.models.networks import (
     make_encoder,
     make_variance_decoder,
 )
-from cru.models.output_head import OutputHead
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.layers.time_attention import TimeAttention, TimeEmbedding
-from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.base import BatchLike, OutputHead, Prediction, Spec
 from cru.models.baseline import unit_times
 from cru.models.networks import default_state_size
-from cru.models.output_head import OutputHead
 from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
 
 

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.models.base import BatchLike, Model, Prediction
-from cru.models.output_head import OutputHead
+from cru.models.base import BatchLike, Model, OutputHead, Prediction
 
 
 class Hidden(NamedTuple):

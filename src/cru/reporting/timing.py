@@ -14,9 +14,8 @@ from cru.files import write_atomically
 from cru.models.registry import NAIVE
 from cru.schema import read_json
 from cru.training.callbacks import Callback
-from cru.training.engine import Engine
 from cru.training.experiment import load_splits, make_model
-from cru.training.loop import Batches, Loop
+from cru.training.loop import Batches, Engine, Loop
 from cru.training.presets import models_of, settings_for
 from cru.training.settings import RunSettings
 

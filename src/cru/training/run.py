@@ -29,9 +29,8 @@ from cru.training.checkpoint import (
     with_prefix,
     write_checkpoint,
 )
-from cru.training.engine import Engine
 from cru.training.experiment import data_version, load_splits, make_model
-from cru.training.loop import Batches, Checkpointer, Loop, Progress
+from cru.training.loop import Batches, Checkpointer, Engine, Loop, Progress
 from cru.training.presets import compare_with_preset
 from cru.training.provenance import find_commit, find_versions
 from cru.training.schemas import RecordSchema, RunHeader

@@ -1,12 +1,13 @@
 """The settings of a run, as frozen dataclasses. Files hold them as TOML or JSON."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -127,11 +128,12 @@ class RunSettings:
 
 
 T = TypeVar("T")
+_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
     """Make a settings dataclass from nested tables. The error for an unknown key suggests the closest one."""
-    hints = typing.get_type_hints(kind)
+    hints = _type_hints(kind)
     for key in table:
         if key not in hints:
             raise ValueError(f"there is no setting `{where}{key}`; {did_you_mean(key, hints)}")
