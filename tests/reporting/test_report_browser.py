@@ -253,7 +253,7 @@ def test_hostile_names_are_text(page, data, tmp_path):
         if run["preset"] == "pendulum-interpolation":
             run["preset"] = run["commit"] = EVIL
             run["settings"]["data"]["task"] = EVIL
-    data["looks"]["f-cru"] |= {"name": EVIL, "light": f"red}}{EVIL}"}
+    data["styles"]["f-cru"] |= {"name": EVIL, "light": f"red}}{EVIL}"}
     page.open(written(data, tmp_path))
     page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     page.frame()
@@ -306,11 +306,11 @@ def test_a_phone_and_the_dark(page, data, tmp_path):
 def test_fifty_runs_stay_below_eight_megabytes(page, data, tmp_path):
     """Ten models on five experiments as large as USHCN: the number of series gives way."""
     models = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "gru-d", "ode-rnn", "latent-ode", "mtand"]
-    look, source = data["looks"]["f-cru"], next(run for run in data["runs"] if run["model"] == "f-cru")
+    look, source = data["styles"]["f-cru"], next(run for run in data["runs"] if run["model"] == "f-cru")
     curve = {name: [1.0 / epoch for epoch in range(1, 101)] for name in ("epoch", "loss", "mse", "nll", "mae", "crps")}
     said = [{"any": weather(name=f"station {k}", seed=k)} for k in range(4)]
     stations = [describe_series(one, names=NAMES, units=["mm"] * 5, regression=False) for one in said]
-    data["looks"] = {model: look | {"name": model} for model in models}
+    data["styles"] = {model: look | {"name": model} for model in models}
     data["runs"], data["experiments"] = [], []
     for number in range(5):
         runs = [

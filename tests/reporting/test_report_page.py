@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cru.reporting.page import SCRIPTS, describe_series, embed, encode_frames, render
 from tests.evaluation.handmade import filled_in, frames, weather
 
-EMPTY = {"title": "x", "made": "", "looks": {}, "tables": [], "runtime": None, "runs": [], "experiments": []}
+EMPTY = {"title": "x", "made": "", "styles": {}, "tables": [], "runtime": None, "runs": [], "experiments": []}
 
 
 @given(st.text())

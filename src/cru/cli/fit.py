@@ -59,14 +59,14 @@ def fit(
     scores, series, names = forecaster.scores_, forecaster._series(None), forecaster.names_
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
-    summary = f"R² {scores['r2']:.3f} (the last value seen: {scores['r2_last_value']:.3f})"
+    summary = f"R² {scores['r2']:.3f} (last value: {scores['r2_last_value']:.3f})"
     summary += f" on {scores['count']:,} withheld values of {scores['series']:,} series"
     if "coverage90" in scores:
         summary += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
     console.print(f"{summary}. {kept} in {out}.", soft_wrap=True)
     if scores["r2"] <= max(0.0, scores["r2_last_value"]):
-        rule = "to say the mean" if scores["r2_last_value"] < 0 else "to repeat the last value seen"
-        console.print(f"No better than {rule}: train longer, or give it more.", soft_wrap=True)
+        rule = "the mean" if scores["r2_last_value"] < 0 else "the last value"
+        console.print(f"No better than {rule}. Train longer, or use more data.", soft_wrap=True)
     _print_scores(console, scores["table"])
     if not forecaster.calibration_.measured:
         console.print(UNMEASURED, soft_wrap=True)

@@ -10,23 +10,26 @@ if TYPE_CHECKING:
 
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
-    "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, § with earlier "
-    "settings of the preset, both to be run again; "
-    "† quoted by the paper from Rubanova et al. (2019): their average is over patients and attributes, so that a mark "
-    "would mean nothing; → printed for interpolation, but scored one step ahead. † and → before a number of ours: our "
-    "score taken in that way (Rubanova's over our 37 attributes, on one scale for all sets). "
-    "The paper's tables hold only full runs with the "
-    "settings of the presets: the paper's, and our own for what it leaves open and for models that it does not have; "
-    "among our own experiments a changed setting is named."
+    "≈ means inside two standard deviations of the paper, ▲ better, ▼ worse. "
+    "* marks a model that loses to a naive baseline on the same data. "
+    "(n) is the number of seeds, which set weights and order on one split. "
+    "‡ marks runs on an earlier version of the data, § runs with earlier settings of the preset. "
+    "† marks scores that the paper quotes from Rubanova et al. (2019). "
+    "Their average is over patients and attributes, so these scores have no comparison mark. "
+    "→ marks a one-step-ahead score that the paper prints for interpolation. "
+    "† or → before a score of ours marks the same definition "
+    "(for Rubanova over our 37 attributes, with one scale for all sets). "
+    "The tables of the paper show only full runs with the settings of the presets. "
+    "These are the settings of the paper, or ours where the paper gives none. "
+    "Our own experiments name each changed setting."
 )
 EPOCHS = {"best": "Scores of the epoch that was best on validation.", "last": "Scores of the last epoch, as published."}
 
 
 SOURCES = (
-    "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ. "
-    "All seeds of an experiment share one split or simulation, as published. Runs on other splits are among our own. "
-    "[reproduction.md](reproduction.md) says where a result differs from the paper, and why."
+    "USHCN here is NOAA's current GHCN-Daily. The archive of the paper is no longer available, so stations and values "
+    "differ. All seeds of an experiment share one split or simulation, as published. Runs on other splits are among "
+    "our own experiments. [reproduction.md](reproduction.md) explains where a result differs from the paper."
 )
 _SIDE_BY_SIDE = 2  # number of experiments that fit side by side on a terminal
 

@@ -75,7 +75,7 @@ def collect(
     return {
         "title": title or _title(runs, names),
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "looks": {model: model_style(model)._asdict() for model in models},
+        "styles": {model: model_style(model)._asdict() for model in models},
         "tables": describe_tables(entries),
         "runtime": _runtime() if runtime else None,
         "runs": runs,

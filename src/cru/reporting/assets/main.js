@@ -1,13 +1,13 @@
 "use strict";
-// The page from its data.
+// Build the page from its data.
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const models = new Models(data.looks), page = document.getElementById("page");
+  const models = new Models(data.styles), page = document.getElementById("page");
   const alike = (run) => data.runs.filter((other) => other.preset === run.preset && other.model === run.model).length;
   const context = {
     models,
-    name: (model) => (data.looks[model] ? models.name(model) : model),
+    name: (model) => (data.styles[model] ? models.name(model) : model),
     label: (run) => labels.get(run.id),
   };
   const flat = (object, where = "") => Object.entries(object).flatMap(([key, value]) =>
@@ -52,7 +52,7 @@
     draw();
   }
 
-  /** A label for each run; where those of an experiment are equal, with the settings in which the runs differ. */
+  /** A label for each run. Equal labels of an experiment get the settings that differ. */
   function distinct(runs, short) {
     const groups = new Map(), found = new Map();
     for (const run of runs) {
