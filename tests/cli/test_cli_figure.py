@@ -89,7 +89,7 @@ def test_runtime_is_measured(tmp_path, monkeypatch):
     assert "f-CRU" in (tmp_path / "runtime.svg").read_text()
 
 
-def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
+def test_wrong_input_raises_one_sentence(pendulum_runs, tmp_path):
     out = tmp_path / "x.png"
     assert "is not one of" in cru("figure", "nothing").stderr
     assert "needs the folder of a run" in refused("figure", "curves", "--out", out)

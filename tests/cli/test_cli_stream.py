@@ -39,7 +39,7 @@ def stream(folder: Path, lines: list, *options: str) -> list[dict]:
 READING = {"id": "a", "time": 1.5, "values": {"warm": 20.5, "wet": None}}
 
 
-def test_a_prediction_for_each_reading_and_each_question(folder) -> None:
+def test_a_prediction_for_each_observation_and_each_query(folder) -> None:
     live = Forecaster.load(folder).stream()
     live.update("a", 1.5, {"warm": 20.5})
     first, blank, asked = stream(
@@ -52,7 +52,7 @@ def test_a_prediction_for_each_reading_and_each_question(folder) -> None:
     assert ahead == {"id": "a", "time": 5.5, "predictions": live.predict("a", 5.5)}
 
 
-def test_a_stream_begins_with_a_table(folder, tmp_path) -> None:
+def test_a_stream_starts_from_a_table(folder, tmp_path) -> None:
     readings().to_csv(tmp_path / "past.csv", index=False)
     live, state = Forecaster.load(folder).stream(), tmp_path / "state"
     live.update_many(readings())
@@ -72,7 +72,7 @@ def test_a_model_without_ids_needs_none(tmp_path) -> None:
     assert "there must be no id" in wrong["error"]
 
 
-def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
+def test_a_wrong_line_gets_an_error_and_the_stream_continues(folder) -> None:
     bad = {
         b"{": "a line must be one JSON object.",
         b"[1, 2]": 'a line must be an object with "id", "time" and, for an observation, "values".',
@@ -193,7 +193,7 @@ def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:
     assert (tmp_path / "kept").exists()
 
 
-def test_a_signal_within_a_line_waits_for_its_answer(folder, monkeypatch, tmp_path) -> None:
+def test_a_signal_within_a_line_waits_for_its_response(folder, monkeypatch, tmp_path) -> None:
     whole = StateStore.put
 
     def interrupted(rows: StateStore, *given) -> None:

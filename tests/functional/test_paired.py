@@ -170,7 +170,7 @@ def test_scan_and_compiled_agree_with_the_loop(run, time: int, dtype: torch.dtyp
 
 @pytest.mark.parametrize("run", FILTERS)
 @pytest.mark.parametrize("smallest", [1e-4, 1e-9])
-def test_precise_readings_keep_their_variance_in_float32(run, smallest: float) -> None:
+def test_precise_observations_keep_their_variance_in_float32(run, smallest: float) -> None:
     """1 - k of a gain k close to one has no digits left: the variance kept must not come from there."""
     exact, rounded = (Problem(time=33, dtype=dtype) for dtype in (torch.float64, torch.float32))
     found, expected = (run(p.start, p.y, smallest * p.y_var, p.mask, p.transitions)[1].upper for p in (rounded, exact))
@@ -203,7 +203,7 @@ def test_the_compiled_smoother_agrees_with_the_scan(time: int, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("run", SMOOTHERS)
-def test_nothing_is_learnt_about_a_state_that_is_known(run, dtype: torch.dtype) -> None:
+def test_a_known_state_does_not_change(run, dtype: torch.dtype) -> None:
     problem = Problem(dtype=dtype)
     none = torch.zeros_like(problem.y)
     prior, posterior = (part._replace(upper=none, lower=none, side=none) for part in problem.filtered())
@@ -214,7 +214,7 @@ def test_nothing_is_learnt_about_a_state_that_is_known(run, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("run", SMOOTHERS)
-def test_no_gradient_where_a_bound_holds_the_smoothed_belief(run) -> None:
+def test_no_gradient_where_the_smoothed_belief_is_clamped(run) -> None:
     fields = [[[[2e18, 3.0, 1.0, 1.0]]], [[[2e15, 1.0]]], [[[1.0, -0.5]]], [[[0.5, 0.7]]]]
     leaves = [torch.tensor(field, requires_grad=True) for field in fields]
     posterior = Belief(*leaves)

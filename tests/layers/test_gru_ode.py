@@ -32,7 +32,7 @@ def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x, mask, delta
 
 
-def test_the_field_is_a_gru_step_taken_to_zero() -> None:
+def test_the_field_is_the_limit_of_a_gru_step() -> None:
     """GRU: h' = z h + (1 - z) g, so h' - h = (1 - z)(g - h)."""
     torch.manual_seed(0)
     field, h = GRUODEField(5).double(), torch.randn(3, 5, dtype=torch.float64)
@@ -49,7 +49,7 @@ def test_a_state_within_bounds_stays_there() -> None:
     assert state.abs().max() <= 1 + 1e-3
 
 
-def test_preparation_looks_at_each_feature_alone() -> None:
+def test_preparation_uses_each_feature_separately() -> None:
     torch.manual_seed(0)
     network = Preparation(3, 4, 5)
     q, mask = torch.randn(2, 3, 4), torch.tensor([[True, False, True], [False, False, True]])

@@ -71,7 +71,7 @@ def test_begun_anew_it_is_as_new(make):
             assert torch.equal(layer.state_dict()[name], value), name
 
 
-def test_a_frozen_layer_that_begins_anew_thaws():
+def test_reset_parameters_unfreezes_a_layer():
     layer = moved(cru.FastCRU(2, 8)).eval()
     layer.freeze()
     layer.reset_parameters()
@@ -175,6 +175,6 @@ def test_first_mistakes_get_a_sentence():
         inspect.unwrap(as_mask)(layer.initial(1), x)  # as it is outside the tests, without checks of types
 
 
-def test_what_it_is_can_be_read():
+def test_the_representation_is_readable():
     assert "time_aware=True" in repr(cru.RKN(2, 8, time_aware=True)) and "span=20.0" in repr(LAYERS["paired"]())
     assert "bandwidth=3, coupling=0.3" in repr(LAYERS["cru"]())

@@ -131,7 +131,7 @@ def test_the_oracle_is_below_an_adaptive_integral_and_close_to_it() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_held_noise_stays_positive_semidefinite(dtype: torch.dtype) -> None:
+def test_clamped_noise_stays_positive_semidefinite(dtype: torch.dtype) -> None:
     """To clamp each entry at the bound makes this matrix indefinite."""
     limit = bounds(dtype).variance
     root = torch.tensor([[3.0, 0.0, 0.0], [2.9, 0.3, 0.0], [-0.2, 0.5, 0.4]], dtype=dtype) * limit**0.5

@@ -17,7 +17,7 @@ def setting() -> tuple[cru.PairedCRU, torch.Tensor, torch.Tensor, torch.Tensor]:
     return layer, y, torch.full_like(y, 0.2), torch.rand(3, 12, dtype=torch.float64).cumsum(1)
 
 
-def test_smoothing_uses_the_future_and_so_is_surer() -> None:
+def test_smoothing_reduces_the_variance() -> None:
     layer, y, y_var, times = setting()
     filtered, smoothed = layer.filter(y, y_var, times).posterior, layer.smooth(y, y_var, times)
     assert torch.all(smoothed.upper <= filtered.upper * (1 + 1e-9))
@@ -103,7 +103,7 @@ def test_the_start_spreads_over_rates_and_turns_of_the_span() -> None:
         cru.PairedCRU(1, 4, span=0.0)
 
 
-def test_a_pair_left_alone_has_variance_one_at_the_start() -> None:
+def test_the_stationary_variance_of_a_new_pair_is_one() -> None:
     layer = cru.PairedCRU(1, 16)
     later = layer.propagate(layer.initial(1), 1e6)
     torch.testing.assert_close(later.upper, torch.ones(1, 8), rtol=1e-3, atol=0)
@@ -111,7 +111,7 @@ def test_a_pair_left_alone_has_variance_one_at_the_start() -> None:
     torch.testing.assert_close(later.mean, torch.zeros(1, 16))
 
 
-def test_equal_gaps_share_their_hop() -> None:
+def test_equal_gaps_share_their_transition() -> None:
     layer = cru.PairedCRU(1, 8, dtype=torch.float64)
     delta = torch.tensor([[0.0, 1.0, 2.0, 1.0], [0.0, 0.5, 1.0, 2.0]], dtype=torch.float64)
     shared, each = layer._transitions(delta), layer._transitions(delta.clone().requires_grad_())

@@ -92,7 +92,7 @@ def test_labels_that_look_like_inputs_are_still_labels() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not entry(name).model.causal])
-def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
+def test_a_model_that_is_not_causal_cannot_do_a_causal_task(name: str) -> None:
     spec = spec_of(one_step_ahead(weather()))
     assert spec.causal and not spec_of(interpolation(weather())).causal
     assert Spec.from_dict(spec.as_dict()) == spec

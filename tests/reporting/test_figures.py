@@ -140,7 +140,7 @@ def test_figures_say_what_they_need():
         figures.draw_gain_sparseness({0: np.ones(1), 3: np.ones(1)}, features=5)
 
 
-def test_every_model_has_a_look_of_its_own():
+def test_every_model_has_its_own_style():
     styles = [model_style(name) for name in MODELS]
     assert len({(one.light, one.dash) for one in styles}) == len(MODELS)
     assert all(to_hex(one.light) == one.light.lower() for one in styles)

@@ -79,7 +79,7 @@ def test_a_page_without_series_says_why(pendulum_runs, tmp_path, monkeypatch):
     assert experiment["series"] == [] and "the raw files are not here." in experiment["notes"][0]
 
 
-def test_a_damaged_run_takes_nothing_from_the_others(pendulum_runs, tmp_path):
+def test_a_damaged_run_does_not_affect_the_others(pendulum_runs, tmp_path):
     for name in ("regression-f-cru", "regression-gru-dt"):
         shutil.copytree(pendulum_runs / name, tmp_path / name)
     weights = tmp_path / "regression-f-cru" / "best.safetensors"

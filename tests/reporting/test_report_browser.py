@@ -202,7 +202,7 @@ def test_frames_show_the_pixels_of_the_data(page, data, tmp_path):
     assert pixels == test.values[0, 0].ravel().tolist()
 
 
-def test_a_hole_in_what_a_model_says_is_a_hole_in_its_band(page, data, tmp_path):
+def test_a_missing_prediction_leaves_a_gap_in_the_band(page, data, tmp_path):
     series = data["experiments"][1]["series"][0]
     for said in series["predictions"].values():
         for k in (10, 11):
@@ -291,7 +291,7 @@ def test_every_chart_says_in_words_what_it_shows(page, data, tmp_path):
             assert f"{run['test']['mse']:.6g}" in text
 
 
-def test_a_phone_and_the_dark(page, data, tmp_path):
+def test_a_small_screen_and_dark_mode(page, data, tmp_path):
     path = written(data, tmp_path)
     colour = "getComputedStyle(document.body).backgroundColor"
     page.set_viewport(width=390, height=800, phone=True)

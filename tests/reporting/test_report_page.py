@@ -92,7 +92,7 @@ def test_a_series_of_images():
     np.testing.assert_allclose(filled["predictions"]["a"]["error"], error, rtol=1e-3)
 
 
-def test_a_strip_holds_the_frames_one_above_another():
+def test_encoded_frames_are_one_above_another():
     import base64
     import io
 

@@ -24,7 +24,7 @@ def test_a_run_is_read_back(pendulum_runs):
     assert folder.record["run"] and folder.settings.training.epochs == 2
 
 
-def test_what_is_said_of_the_test_series_makes_the_score_of_the_ledger(pendulum_runs):
+def test_the_predictions_of_the_page_give_the_score_of_the_ledger(pendulum_runs):
     for tested in predict_test_series(find_folders([pendulum_runs])):
         square = np.concatenate([((o.targets - o.mean) ** 2).ravel() for o in tested.outputs])
         score = tested.folder.record["scores"]["best"]["test"]["all"]["mse"]

@@ -44,7 +44,7 @@ def fit(
 
     find_own_code(model)
     check_free(out)  # before the long computation
-    kept = "Kept" if not out.exists() or not any(out.iterdir()) else "Kept in place of the older model"
+    stored = "Stored" if not out.exists() or not any(out.iterdir()) else "Stored in place of the older model"
     over = "structural" if base else None
     forecaster = Forecaster(model, base=over, epochs=epochs, minutes=minutes or None, seed=seed)
     chosen = [name.strip() for name in values.split(",")] if values else None
@@ -63,7 +63,7 @@ def fit(
     summary += f" on {scores['count']:,} withheld values of {scores['series']:,} series"
     if "coverage90" in scores:
         summary += f", {scores['coverage90']:.1%} of them inside their 90 % interval"
-    console.print(f"{summary}. {kept} in {out}.", soft_wrap=True)
+    console.print(f"{summary}. {stored} in {out}.", soft_wrap=True)
     if scores["r2"] <= max(0.0, scores["r2_last_value"]):
         rule = "the mean" if scores["r2_last_value"] < 0 else "the last value"
         console.print(f"No better than {rule}. Train longer, or use more data.", soft_wrap=True)
