@@ -1,11 +1,14 @@
 """What several tests share: random problems, relative differences, gradients."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import cru
 from cru.functional import (
     Belief,
     Coefficients,
@@ -112,3 +115,20 @@ def least_noise_variance(A: Tensor, noise: Tensor, delta: Tensor, largest: float
         total = torch.where((k < count)[:, None], total + step[:, None] * added, total).clamp_max(largest)
         whole = (panel @ whole).clamp(-1e100, 1e100)
     return total
+
+
+def calls_of(step) -> dict[str, set[str]]:
+    """The functions of this package that a step calls, by file."""
+    root, found = f"{Path(cru.__file__).parent}/", {}
+
+    def hook(frame, event, _) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(root):
+            found.setdefault(code.co_filename.removeprefix(root), set()).add(code.co_name)
+
+    sys.setprofile(hook)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return found

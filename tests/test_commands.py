@@ -83,7 +83,7 @@ def test_launchers(line, tmp_path):
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASTER_PORT": "0"}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Kept in runs/pendulum-regression/") == 1
+    assert ended.stdout.count("Stored in runs/pendulum-regression/") == 1
 
 
 @pytest.mark.parametrize("line", lines("make "))

@@ -88,5 +88,6 @@ def test_a_dataset_touches_two_places(tmp_path, monkeypatch) -> None:
     assert len(cru.data.load("clocks", count=20).train) > len(cru.data.load("clocks").train)
     (tmp_path / "mine.toml").write_text('[data]\ndataset = "clocks"\ntask = "interpolation"\n[models.gru-dt]\n')
     short = ["--set", "training.epochs=1", "--set", "data.options.count=15"]
-    assert "Kept in" in done("run", "mine.toml", "--model", "gru-dt", "--out", "r", "--ledger", "ledger.jsonl", *short)
+    words = ["run", "mine.toml", "--model", "gru-dt", "--out", "r", "--ledger", "ledger.jsonl", *short]
+    assert "Stored in" in done(*words)
     assert load_model("r").spec.time_scale == 0.5

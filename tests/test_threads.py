@@ -96,17 +96,24 @@ sys.exit(os.waitpid(child, 0)[1])
 REFUSED = "a forked process cannot use tables after its parent did"
 
 
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small forecaster."""
+    folder = tmp_path_factory.mktemp("forked") / "model"
+    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
+    forecaster.fit(readings(), id="name", time="day").save(folder)
+    return folder
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize(
     ("case", "said"), [("loaded", "answered True"), ("stream", "answered True"), ("predict", REFUSED)]
 )
-def test_a_forked_process_answers_or_says_why_not(tmp_path, case: str, said: str) -> None:
-    forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
-    forecaster.fit(readings(), id="name", time="day").save(tmp_path / "model")
+def test_a_forked_process_answers_or_says_why_not(model_folder: Path, case: str, said: str) -> None:
     root = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "PYTHONWARNINGS": "ignore"}
     environment.pop("OMP_NUM_THREADS", None)
-    words = [sys.executable, "-c", FORK, case, str(tmp_path / "model")]
+    words = [sys.executable, "-c", FORK, case, str(model_folder)]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0 and said in done.stdout, (done.stdout, done.stderr)
     assert said != REFUSED or "`spawn`" in done.stdout

@@ -1,12 +1,12 @@
 """Continuous Recurrent Units: Kalman filtering for irregular time series in PyTorch.
 
-The names below are imported when they are first used, so that ``import cru`` and ``cru --help`` stay quick.
+Names are imported at first use, so that ``import cru`` and ``cru --help`` are fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # for editors and type checkers, which cannot see what is imported later
+if TYPE_CHECKING:  # for editors and type checkers
     from cru import data, evaluation, forecaster, functional, layers, models, reporting, training
     from cru.forecaster import Forecaster
     from cru.functional import Belief, FilterResult, Gain

@@ -1,4 +1,4 @@
-"""Read .npz files that unpack to no more than their own size. Nothing is ever unpickled."""
+"""Read .npz files safely: no array is larger than its file, and nothing is unpickled."""
 
 import io
 import math
@@ -8,12 +8,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-_MOST_ARRAYS = 64
+_MOST_ARRAYS = 64  # in one file
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Read all arrays of a file that `numpy.savez` wrote, after a check of every declared size.
+    """Read all arrays of a file from `numpy.savez`, and check every declared size first.
 
     Raises:
         ValueError: if the file is damaged, compressed, or declares more than it holds.
@@ -30,13 +30,13 @@ def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
             if sum(entry.file_size for entry in entries) > size:
                 raise ValueError("it declares more than it holds")
             return {entry.filename.removesuffix(".npy"): _array(archive.read(entry)) for entry in entries}
-    except Exception as error:  # whatever the readers of zip and of npy raise for forged bytes
+    except Exception as error:  # the readers of zip and npy raise many types of errors for manipulated bytes
         words = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
         raise ValueError(f"the file is damaged: {words.rstrip('.')}") from None
 
 
 def _array(content: bytes) -> np.ndarray:
-    """Read one array, of numbers, booleans or text, whose declared size must be that of its content."""
+    """Read one array of numbers, booleans or text. Its declared size must be that of its content."""
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     if version not in _HEADERS:

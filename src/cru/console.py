@@ -1,4 +1,4 @@
-"""The console that everything is printed on."""
+"""A console that prints only printable text."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from cru.errors import printable
 
 
 class PlainConsole(Console):
-    """A console for plain text, with or without tables: what stands in names and files cannot control the terminal."""
+    """A console for plain text and tables. Text from names and files cannot control the terminal."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Every text that is printed, cells of tables too, comes through here."""
+        """Escape control characters. Every printed text passes through this method, also in tables."""
         return super().render_str(printable(text, keep="\n\t"), **options)

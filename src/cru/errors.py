@@ -1,11 +1,11 @@
-"""Errors that a user reads as one sentence, without a traceback."""
+"""Errors for users, and helpers for their messages."""
 
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# Also other ends of lines, marks that turn the direction of a text, and bytes of a file name that are no text.
+# Control characters, line separators, marks of the text direction, and undecodable bytes of file names.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -13,11 +13,11 @@ _ARGUMENT = re.compile(r"\{\{|\}\}|\{(\w+)(=[^{}]*)?\}")
 
 
 class InputError(ValueError):
-    """Wrong input: which argument, the rule it breaks, what was found, and how to correct it.
+    """Wrong input: the argument, the rule that it breaks, the value found, and a hint.
 
-    The text is made where a user reads it, because the same argument has another name there. Python writes `horizon`,
-    the command line --horizon. ``rule`` and ``hint`` name other arguments in braces: "Give {duplicates='mean'}." Put
-    data of the user into ``found``, or through `literal`.
+    `render` makes the text at each boundary, because an argument has several names: `horizon` in Python, --horizon on
+    the command line. ``rule`` and ``hint`` name other arguments in braces: "Give {duplicates='mean'}." Pass data of the
+    user as ``found`` or through `literal`.
 
     Args:
         argument: the Python argument. Without it the error is about the ``column`` of a table, or about the table.
@@ -52,9 +52,9 @@ class InputError(ValueError):
         super().__init__(self.render({}))
 
     def render(self, names: Mapping[str, str]) -> str:
-        """Make the sentence. ``names`` gives the arguments that have another name where the user reads it."""
+        """Make the message. ``names`` maps arguments to their names at this boundary."""
 
-        def fill(text: str) -> str:
+        def substitute(text: str) -> str:
             return _ARGUMENT.sub(lambda found: _name(found, names), text)
 
         if self.argument:
@@ -66,14 +66,14 @@ class InputError(ValueError):
         time = f"{self.time:.15g}" if isinstance(self.time, float) else self.time
         at = "" if time is None else f" at time {time}"
         hint = f" {self.hint[0].upper()}{self.hint[1:]}" if self.hint else ""
-        return f"{subject} must {fill(self.rule)}{got}{at}.{fill(hint)}"
+        return f"{subject} must {substitute(self.rule)}{got}{at}.{substitute(hint)}"
 
     def replace(self, **changes: Any) -> "InputError":
-        """Make the same error with other parts."""
+        """Make a copy with changed fields."""
         return InputError(**(vars(self) | changes))
 
     def without_arguments(self) -> "InputError":
-        """Make the error for a call that does not have the arguments of the hint."""
+        """Make a copy for a call that does not have the arguments of the hint."""
         return self.replace(hint=self.otherwise)
 
     def __reduce__(self) -> Any:
@@ -91,7 +91,7 @@ def _name(found: re.Match[str], names: Mapping[str, str]) -> str:
 
 
 def literal(text: object) -> str:
-    """Protect the braces of a text that goes into a rule or a hint.
+    """Escape the braces of a text in a rule or a hint.
 
     >>> print(InputError("id", "be known", hint=literal("There is {id}.")))
     `id` must be known. There is {id}.
@@ -100,11 +100,11 @@ def literal(text: object) -> str:
 
 
 class RunError(RuntimeError):
-    """A run that began well and cannot go on: a diverged model, a lost worker. `ValueError` is for wrong input."""
+    """A run that started but cannot continue, such as a diverged model or a lost process."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name.
+    """Suggest the closest known name, or list the known names.
 
     >>> did_you_mean("crue", ["cru", "gru-d"])
     "did you mean 'cru'?"
@@ -115,7 +115,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def some(names: Sequence[object], most: int = 10) -> str:
-    """The first of many, for a sentence.
+    """Join the first names of a list for a message.
 
     >>> some(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -125,7 +125,7 @@ def some(names: Sequence[object], most: int = 10) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with its control characters written as escapes, but for those in ``keep``: a terminal obeys them.
+    """Escape control characters, which could control a terminal, except those in ``keep``.
 
     >>> printable("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
@@ -134,7 +134,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def shorten(text: object, most: int = 400) -> str:
-    """Make one line of at most so many characters: a forged value may be long.
+    """Make one line of at most ``most`` characters.
 
     >>> shorten("one\\ntwo", 5)
     'one t…'
@@ -144,4 +144,4 @@ def shorten(text: object, most: int = 400) -> str:
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Something was asked of an estimator that has learned nothing yet. scikit-learn's has the same bases."""
+    """An estimator is used before `fit`. The class has the same bases as that of scikit-learn."""

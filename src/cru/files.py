@@ -1,4 +1,4 @@
-"""Write files that are complete or absent, also after a crash. Read files with a bound on their size.
+"""Write files atomically, also with respect to crashes. Read files with a limit on their size.
 
 A file is written under a random name, flushed to the disk, and renamed. A folder of several files has one index file.
 The index names the other files by their content, so replacing the index replaces the whole folder at once.
@@ -26,14 +26,14 @@ Writer = Callable[[BinaryIO], None]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write all of ``content``, or leave the file as it was."""
+    """Write all of ``content``, or leave the file unchanged."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write into. It takes the place of ``path`` once it is on the disk; on an error nothing changes."""
+    """Open a new file. At the end it replaces ``path``. On an error, ``path`` stays unchanged."""
     make_folder(path.parent)
     remove_leftovers(path.parent)
     with _new_file(path.parent) as (file, temporary):
@@ -50,9 +50,9 @@ def write_folder(
     After it, the parts of the older version are removed.
 
     Args:
-        folder: where the files go. Other files in it stay as they are.
-        index: the name of the file that names the parts, by their checksums.
-        parts: what writes each part. None removes a part that an older version had.
+        folder: folder of the files. Other files in it stay unchanged.
+        index: name of the file that lists the checksums of the parts.
+        parts: function that writes each part. None removes a part of the older version.
         make_index: makes the content of the index from {name of a part: SHA-256}.
     """
     make_folder(folder)
@@ -91,19 +91,19 @@ def part_name(name: str, checksum: str) -> str:
 
 
 def is_part(name: str, parts: Mapping[str, object]) -> bool:
-    """Check whether a file name is that of any version of one of the ``parts``."""
+    """Return whether a file name belongs to any version of one of the ``parts``."""
     found = re.fullmatch(r"(.+)-[0-9a-f]{16}(\..+)", name)
     return found is not None and found[1] + found[2] in parts
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a file name is one that a writer of this module makes."""
+    """Return whether a file name is that of a temporary file of this module."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 @contextmanager
 def open_part(folder: Path, name: str, checksum: str, most: int = MOST_DATA) -> Iterator[BinaryIO]:
-    """Open a part of a folder that `write_folder` wrote, after a check of its content."""
+    """Open a part of a folder from `write_folder`, and check its content first."""
     path = folder / part_name(name, checksum)
     try:
         with open_regular(path, most) as file:
@@ -116,7 +116,7 @@ def open_part(folder: Path, name: str, checksum: str, most: int = MOST_DATA) -> 
 
 @contextmanager
 def open_regular(path: Path, most: int = MOST_DATA) -> Iterator[BinaryIO]:
-    """Open a regular file of at most ``most`` bytes. A link, a pipe or a device is refused, and no open waits."""
+    """Open a regular file of at most ``most`` bytes without blocking. Raise for a link, a pipe or a device."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | _NO_LINK)
     except OSError as error:
@@ -148,7 +148,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let one writer at a time into a folder. The lock belongs to the operating system and ends with the process."""
+    """Lock a folder for one writer. The operating system releases the lock when the process ends."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _lock(descriptor)
@@ -158,7 +158,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of writers that died. A living writer holds a lock on its file."""
+    """Remove the temporary files of writers that have crashed. A running writer has a lock on its file."""
     for path in folder.iterdir():
         if not is_temporary(path.name):
             continue
@@ -174,7 +174,7 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def _new_file(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Make a file with a random name, locked while it is open, and remove it unless it was renamed."""
+    """Make a file with a random name. It is locked while it is open, and removed on an error."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_LINK
     while True:
         path = folder / f".cru-{secrets.token_hex(8)}.tmp"
@@ -182,7 +182,7 @@ def _new_file(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
         _lock(descriptor)
         if os.fstat(descriptor).st_nlink:
             break
-        os.close(descriptor)  # another process took it for a leftover before it was locked
+        os.close(descriptor)  # another process removed it as a leftover before it was locked
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file, path
@@ -195,12 +195,12 @@ def _finish(file: BinaryIO, temporary: Path, path: Path) -> None:
     """Flush the file to the disk, rename it, and flush the rename."""
     file.flush()
     os.fsync(file.fileno())
-    os.replace(temporary, path)  # noqa: PTH105 - tests end the process at each of these calls
+    os.replace(temporary, path)  # noqa: PTH105 - tests replace these calls
     _flush_folder(path.parent)
 
 
 def sha256(parts: Iterable[bytes | memoryview]) -> str:
-    """Compute the checksum of bytes, one part after another."""
+    """Compute the checksum of the concatenation of ``parts``."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -208,7 +208,7 @@ def sha256(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def _checksum(file: BinaryIO) -> str:
-    """SHA-256 of all of a file, which is then at its start."""
+    """Compute the SHA-256 of a whole file, and seek to its start."""
     file.seek(0)
     found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     file.seek(0)
@@ -229,7 +229,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Wait for the lock of a file; some network disks have none."""
+    """Wait for the lock of a file. Do nothing on network disks without locks."""
     if fcntl is None:
         return
     try:

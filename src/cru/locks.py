@@ -9,18 +9,18 @@ from filelock import FileLock, Timeout
 
 @contextmanager
 def only_process(lock: Path, refusal: ValueError) -> Iterator[None]:
-    """Hold the file ``lock``. The operating system releases it when the process ends.
+    """Lock the file ``lock``. The operating system releases the lock when the process ends.
 
     Raises:
-        ValueError: another process holds the lock; ``refusal`` is the error.
+        ValueError: ``refusal``, if another process has the lock.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    held = FileLock(lock)
+    file_lock = FileLock(lock)
     try:
-        held.acquire(timeout=0)
+        file_lock.acquire(timeout=0)
     except Timeout:
         raise refusal from None
     try:
         yield
     finally:
-        held.release()
+        file_lock.release()

@@ -1,4 +1,4 @@
-"""Loggers whose messages cannot control a terminal."""
+"""Loggers that write only printable text."""
 
 import logging
 
@@ -6,7 +6,7 @@ from cru.errors import printable
 
 
 def make_logger(name: str) -> logging.Logger:
-    """Make the logger of a module. Names and texts of files may stand in its messages, so they are made printable.
+    """Make the logger of a module. Control characters in its messages, from names and files, are escaped.
 
     >>> make_logger("cru.example").name
     'cru.example'

@@ -1,4 +1,4 @@
-"""Check what files say against schemas: types, ranges and lengths. What is wrong becomes one sentence.
+"""Validate the contents of files with schemas: types, ranges and lengths.
 
 A schema is a `Schema` class with one annotated field for each key. To add a key to a file, add a field.
 """
@@ -19,27 +19,27 @@ Size = Annotated[int, Field(ge=1, lt=2**62)]
 Checksum = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 AnyNumber = Annotated[float, Field(allow_inf_nan=True)]  # a score may be NaN
 Plain = None | bool | int | float | str
-Options = dict[str, Plain | list[Plain]]  # of a model: its own config checks them further
+Options = dict[str, Plain | list[Plain]]  # options of a model, which its config validates further
 _OPTIONS: TypeAdapter[Options] = TypeAdapter(Options, config=ConfigDict(strict=True))
 
 
 class Schema(BaseModel):
-    """Base of all schemas: no conversion between types, no unknown key, no NaN and no infinity."""
+    """Base class of all schemas: no conversion between types, no unknown key, no NaN and no infinity."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class OpenSchema(Schema):
-    """A schema of the keys that are read; others may be there."""
+    """A schema that allows other keys."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def check(kind: type[Kind], found: Any, where: Path | str) -> Kind:
-    """Check ``found`` against a schema.
+    """Validate ``found`` with a schema.
 
     Raises:
-        ValueError: one sentence with the place ``where`` it is from, the key, the rule and the value.
+        ValueError: with the source ``where``, the key, the rule and the value.
     """
     try:
         return kind.model_validate(found)
@@ -50,7 +50,7 @@ def check(kind: type[Kind], found: Any, where: Path | str) -> Kind:
 
 
 def check_options(found: Any, where: Path | str) -> Options:
-    """Check that options are plain values by name."""
+    """Raise unless options are plain values by name."""
     try:
         return _OPTIONS.validate_python(found)
     except ValidationError as error:
@@ -58,12 +58,16 @@ def check_options(found: Any, where: Path | str) -> Options:
 
 
 def read_json(path: Path, most: int = MOST_TEXT) -> dict[str, Any]:
-    """Read a JSON object from a file of bounded size."""
+    """Read a JSON object from a file of at most ``most`` bytes."""
     return parse_json(read_bounded(path, most), path)
 
 
 def parse_json(text: bytes | str, where: Path | str) -> dict[str, Any]:
-    """Read a JSON object; whatever is wrong with it is one sentence."""
+    """Parse a JSON object.
+
+    Raises:
+        ValueError: the text is not a JSON object.
+    """
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -74,10 +78,10 @@ def parse_json(text: bytes | str, where: Path | str) -> dict[str, Any]:
 
 
 def check_array(name: str, found: Any, shape: tuple[int, ...], *, most: float = 1e30) -> np.ndarray:
-    """Make an array of nested lists, which must have the ``shape`` and finite numbers of a size up to ``most``."""
+    """Make an array from nested lists. Raise unless it has the ``shape`` and finite numbers of at most ``most``."""
     try:
         array = np.array(found, np.float64)
-    except (ValueError, TypeError, OverflowError):  # ragged, or no numbers
+    except (ValueError, TypeError, OverflowError):  # ragged, or not numbers
         raise ValueError(f"`{name}` must be numbers of the shape {shape}.") from None
     if array.size == 0 == np.prod(shape):
         array = array.reshape(shape)

@@ -1,4 +1,4 @@
-"""Threads: how many a computation gets, and what a forked process can do."""
+"""The number of threads of a computation, and the check of forked processes."""
 
 import os
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ import torch
 from cru.errors import RunError
 
 ONE_THREAD_LIMIT = 1_000_000
-"""Batch x time x state below which one thread is used: `benchmarks/threads.py` shows what more threads cost."""
+"""Work (batch × time × state) below which one thread is faster. `benchmarks/threads.py` measures it."""
 
-_ASKED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_pools_started = False  # in this process, those of polars
-_pools_lost = False  # the process is a fork of one that had started them
+_ENVIRONMENT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_pools_started = False  # whether this process has started the thread pools of polars
+_pools_lost = False  # whether this process is a fork of one that had started them
 
 
 @contextmanager
 def threads_for(work: int) -> Iterator[None]:
-    """Compute in one thread if ``work``, batch x time x state, is small, unless the user chose a number of threads.
+    """Use one thread if ``work`` = batch × time × state is small, unless the user chose the number of threads.
 
-    On a busy machine, several threads that share a small computation mostly wait for each other. The number is restored
+    On a busy machine, the threads of a small computation mostly wait for each other. The number of threads is restored
     at the end.
 
     >>> with threads_for(16 * 50 * 8):
@@ -39,16 +39,16 @@ def threads_for(work: int) -> Iterator[None]:
 
 
 def _user_chose(threads: int) -> bool:
-    """Whether the number is set in the environment, or is none that PyTorch chooses by itself."""
-    if any(os.environ.get(name) for name in _ASKED):
+    """Return whether the number is set in the environment, or differs from the default of PyTorch."""
+    if any(os.environ.get(name) for name in _ENVIRONMENT):
         return True
     cores = os.cpu_count() or 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return threads not in (cores, cores // 2, available, available // 2)  # one or two threads run on a core
+    return threads not in (cores, cores // 2, available, available // 2)  # a core has one or two threads
 
 
 def check_fork() -> None:
-    """Raise an error where polars would wait forever: in a fork of a process that had used it.
+    """Raise an error in a fork of a process that has used polars, because polars would wait forever.
 
     Call it before polars computes anything.
     """
@@ -64,7 +64,7 @@ def check_fork() -> None:
 def _after_fork() -> None:
     global _pools_lost
     _pools_lost = _pools_lost or _pools_started
-    torch.set_num_threads(1)  # the threads of PyTorch are lost, too, and it would wait for them
+    torch.set_num_threads(1)  # the threads of PyTorch are also lost, and PyTorch would wait for them
 
 
 if hasattr(os, "register_at_fork"):

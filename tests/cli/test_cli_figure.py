@@ -89,7 +89,7 @@ def test_runtime_is_measured(tmp_path, monkeypatch):
     assert "f-CRU" in (tmp_path / "runtime.svg").read_text()
 
 
-def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
+def test_wrong_input_raises_one_sentence(pendulum_runs, tmp_path):
     out = tmp_path / "x.png"
     assert "is not one of" in cru("figure", "nothing").stderr
     assert "needs the folder of a run" in refused("figure", "curves", "--out", out)
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(pendulum_runs, tmp_path):
 @pytest.mark.parametrize("name", ["gain-noise", "trajectory", "curves", "calibration", "gaps"])
 def test_a_figure_of_one_experiment_does_not_mix_several(name, pendulum_runs, tmp_path):
     said = refused("figure", name, pendulum_runs, "--out", tmp_path / "x.png")
-    assert f"'{name}' is of one experiment, these runs are of pendulum-interpolation, pendulum-regression: name" in said
+    assert f"'{name}' shows one experiment, got runs of pendulum-interpolation, pendulum-regression. Name" in said
 
 
 def test_runs_without_a_preset_are_told_apart_by_their_data(pendulum_runs, tmp_path):

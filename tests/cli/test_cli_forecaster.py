@@ -22,9 +22,9 @@ def place(tmp_path_factory):
         words = ["fit", str(folder / table), "--id", "station", "--time", "date", "--model", "last-value"]
         said = done(*words, "--out", folder / model)
         assert "24 series, " in said and "variables high, low" in said
-        naive = re.search(r"R² (\S+) \(the last value seen: (\S+)\) on [\d,]+ withheld values", said)
+        naive = re.search(r"R² (\S+) \(last value: (\S+)\) on [\d,]+ withheld values", said)
         assert naive and naive[1] == naive[2]  # which it is
-        assert f"Kept in {folder / model}" in said
+        assert f"Stored in {folder / model}" in said
     return folder
 
 
@@ -107,9 +107,9 @@ def test_what_cannot_be_kept_is_said_before_the_training():
     assert "readings.csv/kept cannot be written" in refused("stream", "numbers", "--state", "readings.csv/kept")
 
 
-def test_a_model_of_no_use_is_called_so():
+def test_a_model_that_is_no_better_than_a_naive_rule_is_reported():
     words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "again"]
-    assert "No better than to repeat the last value seen" in done("fit", "readings.csv", *words)
+    assert "No better than the last value" in done("fit", "readings.csv", *words)
 
 
 def test_a_slip_is_noted():
@@ -120,11 +120,11 @@ def test_a_slip_is_noted():
     assert "Note: 'high' of series 's00' is once 1e+06" in done("fit", "slipped.csv", *words)
 
 
-def test_a_model_that_is_there_is_replaced_and_that_is_said(tmp_path):
+def test_an_existing_model_is_replaced_and_reported(tmp_path):
     words = ["fit", "numbers.parquet", "--id", "station", "--time", "date", "--model", "mean", "--minutes", "0"]
-    assert "Kept in" in done(*words, "--out", tmp_path / "m")
+    assert "Stored in" in done(*words, "--out", tmp_path / "m")
     again = done(*words, "--out", tmp_path / "m")
-    assert "Kept in place of the older model in" in again and "No better than" in again
+    assert "Stored in place of the older model in" in again and "No better than" in again
 
 
 def test_a_picture_is_called_like_its_series(tmp_path, monkeypatch, place):

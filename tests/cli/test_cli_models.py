@@ -24,7 +24,7 @@ def test_options_of_one_model() -> None:
     result = run("cru")
     assert result.exit_code == 0, result.output
     assert "num_basis" in result.output
-    assert "nothing to choose" in run("mean").output
+    assert "This model has no options" in run("mean").output
 
 
 def test_an_unknown_model_is_one_sentence() -> None:

@@ -59,7 +59,7 @@ def test_it_trains_and_is_loaded_and_stands_in_the_table(beside, monkeypatch):
         ("mine:MineConfig", "must be a subclass of cru.models.Model"),
     ],
 )
-def test_what_is_no_model_gets_a_sentence(beside, model, sentence):
+def test_a_class_that_is_not_a_model_raises_one_sentence(beside, model, sentence):
     assert sentence in refused("run", "pendulum-regression", "--model", model)
 
 

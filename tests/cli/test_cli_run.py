@@ -82,7 +82,7 @@ def test_doctor_says_what_is_there_and_what_is_missing(monkeypatch):
         "torch",
         "cpu",
         "compiler",
-        "MISSING: CRU_DATA_DIR names /no/such/folder",
+        "MISSING: CRU_DATA_DIR is /no/such/folder",
         "not yet: cru data prepare",
     ):
         assert word in result.stdout
@@ -108,8 +108,8 @@ def test_times_beside_the_paper_s(monkeypatch):
     monkeypatch.setattr(
         "cru.reporting.timing.measure_epoch", lambda settings, splits, epochs: taken.get(settings.model.name, 1.0)
     )
-    assert "`--time` must be for Table 1 or 2, got Table 3" in refused("table", "3", "--time")
-    assert "pendulum-regression f-cru: 6.00 s an epoch" in cru("table", "2", "--time").stdout
+    assert "--time must be used with Table 1 or 2, got Table 3" in refused("table", "3", "--time")
+    assert "pendulum-regression f-cru: 6.00 s per epoch" in cru("table", "2", "--time").stdout
     assert cru("table", "--out", "page.md").exit_code == 0  # they are kept
     page = Path("page.md").read_text()
     assert "| f-cru | 1.386 ± 0.162 | – | 0.81, 1.50 | 6.155 ± 0.881 | – | 0.81, 1.50 |" in page
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_with_130_and_a_usable_checkpoint(tmp_path, number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors, errors
-    assert errors.strip().count("\n") == 0 and "the same command with --resume goes on" in errors
+    assert errors.strip().count("\n") == 0 and "Continue with --resume" in errors
     from cru.training.checkpoint import read_checkpoint
 
     assert read_checkpoint(tmp_path / "r" / "last.safetensors")[1]["progress"]["epoch"] >= 1
@@ -141,7 +141,7 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path):
 
     Path("r").mkdir()
     with FileLock("r/.lock"):
-        assert "another process is at work in r" in refused("run", "pendulum-regression", *QUICK, "--out", "r")
+        assert "another process uses r" in refused("run", "pendulum-regression", *QUICK, "--out", "r")
 
 
 def test_a_terminal_gets_a_live_bar(monkeypatch):

@@ -39,7 +39,7 @@ def stream(folder: Path, lines: list, *options: str) -> list[dict]:
 READING = {"id": "a", "time": 1.5, "values": {"warm": 20.5, "wet": None}}
 
 
-def test_a_prediction_for_each_reading_and_each_question(folder) -> None:
+def test_a_prediction_for_each_observation_and_each_query(folder) -> None:
     live = Forecaster.load(folder).stream()
     live.update("a", 1.5, {"warm": 20.5})
     first, blank, asked = stream(
@@ -52,7 +52,7 @@ def test_a_prediction_for_each_reading_and_each_question(folder) -> None:
     assert ahead == {"id": "a", "time": 5.5, "predictions": live.predict("a", 5.5)}
 
 
-def test_a_stream_begins_with_a_table(folder, tmp_path) -> None:
+def test_a_stream_starts_from_a_table(folder, tmp_path) -> None:
     readings().to_csv(tmp_path / "past.csv", index=False)
     live, state = Forecaster.load(folder).stream(), tmp_path / "state"
     live.update_many(readings())
@@ -72,10 +72,10 @@ def test_a_model_without_ids_needs_none(tmp_path) -> None:
     assert "there must be no id" in wrong["error"]
 
 
-def test_a_bad_line_is_answered_and_the_stream_goes_on(folder) -> None:
+def test_a_wrong_line_gets_an_error_and_the_stream_continues(folder) -> None:
     bad = {
         b"{": "a line must be one JSON object.",
-        b"[1, 2]": 'a line must be an object with "id", "time" and, for a reading, "values".',
+        b"[1, 2]": 'a line must be an object with "id", "time" and, for an observation, "values".',
         b'{"id": "a", "time": 1, "value": {}}': 'a line must be an object with "id", "time"',
         b'{"id": "a", "time": 1, "values": [3]}': '"values" must be an object from names to numbers.',
         b'{"id": "a", "time": "soon", "values": {}}': "`time` must be numbers",
@@ -142,15 +142,16 @@ def process(folder, tmp_path):
         running.kill()
 
 
-@pytest.mark.parametrize("times", [1, 2])  # somebody impatient
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(  # one handler for all signals: a second one is sent once
+    ("stop", "times"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGHUP, 1)]
+)
 def test_ctrl_c_or_a_stopped_service_keeps_the_state(process, tmp_path, stop, times: int) -> None:
     time.sleep(1)  # until it waits for more input
     for _ in range(times):
         process.send_signal(stop)
     assert process.wait(30) == 130
     said = process.stderr.read().decode()
-    assert "interrupted; the state is kept in" in said and "Traceback" not in said
+    assert "interrupted; the state is stored in" in said and "Traceback" not in said
     assert (tmp_path / "kept").exists()
 
 
@@ -192,7 +193,7 @@ def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:
     assert (tmp_path / "kept").exists()
 
 
-def test_a_signal_within_a_line_waits_for_its_answer(folder, monkeypatch, tmp_path) -> None:
+def test_a_signal_within_a_line_waits_for_its_response(folder, monkeypatch, tmp_path) -> None:
     whole = StateStore.put
 
     def interrupted(rows: StateStore, *given) -> None:

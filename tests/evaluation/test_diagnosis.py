@@ -30,7 +30,7 @@ def test_an_honest_model_lies_on_the_diagonal():
     assert curve.counts[0] == 12000
 
 
-def test_a_boastful_model_lies_below_and_a_timid_one_above():
+def test_narrow_intervals_are_below_the_diagonal_and_wide_ones_above():
     boastful, timid = calibration([drawn(0.5)]), calibration([drawn(2.0)])
     assert all(y < x for x, y in zip(boastful.x, boastful.y, strict=True))
     assert all(y > x for x, y in zip(timid.x, timid.y, strict=True))

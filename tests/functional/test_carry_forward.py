@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cru.functional.carry_forward import last_seen, next_seen, running_mean
+from cru.functional.carry_forward import last_observation, next_observation, running_mean
 
 
 @given(st.integers(0, 10_000), st.sampled_from([(2,), (1, 2, 2)]))
@@ -13,7 +13,11 @@ def test_against_a_loop(seed: int, shape: tuple[int, ...]) -> None:
     values = torch.randn(2, 7, *shape, generator=generator)
     mask = torch.rand(2, 7, *(shape if len(shape) == 1 else (1, 1, 1)), generator=generator) < 0.4
     full = mask.expand_as(values)
-    last, following, (mean, known) = last_seen(values, mask), next_seen(values, mask), running_mean(values, mask)
+    last, following, (mean, known) = (
+        last_observation(values, mask),
+        next_observation(values, mask),
+        running_mean(values, mask),
+    )
     for index in full[:, 0].nonzero().tolist() + (~full[:, 0]).nonzero().tolist():
         series, *entry = index
         for t in range(7):

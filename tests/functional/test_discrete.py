@@ -25,7 +25,7 @@ def test_gradients_against_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda *t: tuple(predict_discrete(Belief(*t[:4]), *t[4:])[:4]), inputs)
 
 
-def test_a_huge_transition_is_held() -> None:
+def test_a_huge_transition_is_clamped() -> None:
     belief = Belief(*(field.float() for field in random_belief(2, 2, torch.Generator().manual_seed(0))[:4]))
     later = predict_discrete(belief, torch.full((2, 4, 4), 1e30), torch.ones(4))
     assert all(torch.isfinite(field).all() for field in later[:4])

@@ -72,7 +72,7 @@ def test_gradients_against_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda *t: tuple(predict_eigen(Belief(*t[:4]), *t[4:])[:4]), inputs, atol=1e-7)
 
 
-def test_a_growing_mode_over_a_huge_gap_is_held() -> None:
+def test_a_growing_mode_over_a_huge_gap_is_clamped() -> None:
     belief, _, d, E, q = (t if isinstance(t, Belief) else t.float() for t in setting(1.0))
     belief = Belief(*(field.float() for field in belief[:4]))
     d = d.abs().requires_grad_()

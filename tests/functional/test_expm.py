@@ -80,7 +80,7 @@ def test_gradients_against_finite_differences(norm: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_overflow_is_held_at_the_documented_bound(dtype: torch.dtype) -> None:
+def test_overflow_is_clamped_to_the_documented_bound(dtype: torch.dtype) -> None:
     belief = Belief(*(field.to(dtype) for field in random_belief(2, 3, torch.Generator().manual_seed(0))[:4]))
     A = torch.eye(6, dtype=dtype).expand(2, 6, 6).clone().requires_grad_()
     delta = torch.tensor([1e6, 1e3], dtype=dtype)

@@ -31,7 +31,7 @@ def test_infinite_times_are_named() -> None:
         gaps(torch.tensor([[0.0, float("inf")]]), None, 1.0, torch.float32)
 
 
-def test_stretches_without_a_reading_are_shortened_whoever_asks_between():
+def test_gaps_are_clipped_with_and_without_queries_in_between():
     """By hand, row for row: the time since the last reading, no more than 10, and the gaps that this makes."""
     generator = torch.Generator().manual_seed(0)
     times = torch.rand(6, 30, generator=generator, dtype=torch.float64).mul(8).cumsum(1) + 1e6

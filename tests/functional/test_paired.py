@@ -8,7 +8,7 @@ from scipy.linalg import expm
 
 from cru import native
 from cru.functional import Belief
-from cru.functional.paired import Hop, filter_paired, hop, phi1_complex
+from cru.functional.paired import PairedTransition, discretise_paired, filter_paired, phi1_complex
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.functional.scan import associative_scan
 from tests.helpers import difference, loss_of, random_belief
@@ -35,10 +35,10 @@ class Problem:
         self.decay, self.frequency = draw(obs), 3 * draw(obs) - 1
         self.noise_upper, self.noise_lower = draw(obs), draw(obs)
         parameters = (self.decay, self.frequency, self.noise_upper, self.noise_lower, self.delta[..., None])
-        self.hops = Hop(*(field.to(dtype) for field in hop(*parameters)))
+        self.transitions = PairedTransition(*(field.to(dtype) for field in discretise_paired(*parameters)))
 
     def filtered(self) -> tuple[Belief, Belief]:
-        return filter_paired(self.start, self.y, self.y_var, self.mask, self.hops)
+        return filter_paired(self.start, self.y, self.y_var, self.mask, self.transitions)
 
     def joint(self, b: int, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Mean (2T,) and covariance (2T, 2T) of one pair at all times, by SciPy."""
@@ -76,7 +76,7 @@ class Problem:
 @pytest.mark.parametrize("run", FILTERS)
 def test_the_filter_is_exact(run) -> None:
     problem = Problem()
-    prior, posterior = run(problem.start, problem.y, problem.y_var, problem.mask, problem.hops)
+    prior, posterior = run(problem.start, problem.y, problem.y_var, problem.mask, problem.transitions)
     for b in range(2):
         for d in range(3):
             for t in range(7):
@@ -119,7 +119,9 @@ def test_gradients_are_those_of_the_dense_gaussian(run) -> None:
     problem = Problem()
     names = ("decay", "frequency", "noise_upper", "noise_lower")
     parameters = [getattr(problem, name).clone().requires_grad_() for name in names]
-    prior, _ = run(problem.start, problem.y, problem.y_var, problem.mask, hop(*parameters, problem.delta[..., None]))
+    prior, _ = run(
+        problem.start, problem.y, problem.y_var, problem.mask, discretise_paired(*parameters, problem.delta[..., None])
+    )
     each = torch.distributions.Normal(prior.mean[..., :3], (prior.upper + problem.y_var).sqrt()).log_prob(problem.y)
     found = torch.where(problem.mask, each, 0.0).sum()
     dense = sum(dense_log_likelihood(problem, parameters, b, d) for b in range(2) for d in range(3))
@@ -133,7 +135,7 @@ def test_gradients_are_those_of_the_dense_gaussian(run) -> None:
 @pytest.mark.parametrize("run", SMOOTHERS)
 def test_the_smoother_is_exact(run) -> None:
     problem = Problem()
-    smoothed = run(*problem.filtered(), problem.hops)
+    smoothed = run(*problem.filtered(), problem.transitions)
     for b in range(2):
         for d in range(3):
             mean, cov, _ = problem.conditioned(b, d, 6)
@@ -150,12 +152,15 @@ def test_the_smoother_is_exact(run) -> None:
 def test_scan_and_compiled_agree_with_the_loop(run, time: int, dtype: torch.dtype, tolerance: float) -> None:
     problem = Problem(time=max(time, 4), seed=time, dtype=dtype)
     leaves = [
-        t[:, :time] if i < 7 else t for i, t in enumerate((problem.y, problem.y_var, *problem.hops, *problem.start[:4]))
+        t[:, :time] if i < 7 else t
+        for i, t in enumerate((problem.y, problem.y_var, *problem.transitions, *problem.start[:4]))
     ]
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]
 
     def outputs(which):
-        prior, posterior = which(Belief(*leaves[7:]), leaves[0], leaves[1], problem.mask[:, :time], Hop(*leaves[2:7]))
+        prior, posterior = which(
+            Belief(*leaves[7:]), leaves[0], leaves[1], problem.mask[:, :time], PairedTransition(*leaves[2:7])
+        )
         return [*prior[:4], *posterior[:4]], torch.autograd.grad(loss_of(prior, posterior), leaves)
 
     (expected, expected_grads), (found, grads) = outputs(filter_paired), outputs(run)
@@ -165,18 +170,20 @@ def test_scan_and_compiled_agree_with_the_loop(run, time: int, dtype: torch.dtyp
 
 @pytest.mark.parametrize("run", FILTERS)
 @pytest.mark.parametrize("smallest", [1e-4, 1e-9])
-def test_precise_readings_keep_their_variance_in_float32(run, smallest: float) -> None:
+def test_precise_observations_keep_their_variance_in_float32(run, smallest: float) -> None:
     """1 - k of a gain k close to one has no digits left: the variance kept must not come from there."""
     exact, rounded = (Problem(time=33, dtype=dtype) for dtype in (torch.float64, torch.float32))
-    found, expected = (run(p.start, p.y, smallest * p.y_var, p.mask, p.hops)[1].upper for p in (rounded, exact))
+    found, expected = (run(p.start, p.y, smallest * p.y_var, p.mask, p.transitions)[1].upper for p in (rounded, exact))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
 
 
 def smoothed_and_gradients(
-    run, prior: Belief, posterior: Belief, hops: Hop
+    run, prior: Belief, posterior: Belief, transitions: PairedTransition
 ) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:
-    leaves = [field.clone().requires_grad_() for field in (*prior[:4], *posterior[:4], hops.cos, hops.sin)]
-    smoothed = run(Belief(*leaves[:4]), Belief(*leaves[4:8]), Hop(*leaves[8:], *hops[2:]))
+    leaves = [
+        field.clone().requires_grad_() for field in (*prior[:4], *posterior[:4], transitions.cos, transitions.sin)
+    ]
+    smoothed = run(Belief(*leaves[:4]), Belief(*leaves[4:8]), PairedTransition(*leaves[8:], *transitions[2:]))
     loss = loss_of(smoothed, Belief(*(field.sin() for field in smoothed[:4])))
     return list(smoothed[:4]), torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
 
@@ -187,32 +194,32 @@ def smoothed_and_gradients(
 def test_the_compiled_smoother_agrees_with_the_scan(time: int, dtype: torch.dtype, tolerance: float) -> None:
     problem = Problem(time=max(time, 4), obs=11, seed=time, dtype=dtype)
     prior, posterior = (Belief(*(field[:, -time:] for field in part[:4])) for part in problem.filtered())
-    hops = Hop(*(field[:, -time:] for field in problem.hops))
-    expected, expected_grads = smoothed_and_gradients(smooth_paired, prior, posterior, hops)
-    found, grads = smoothed_and_gradients(native.smooth_paired, prior, posterior, hops)
+    transitions = PairedTransition(*(field[:, -time:] for field in problem.transitions))
+    expected, expected_grads = smoothed_and_gradients(smooth_paired, prior, posterior, transitions)
+    found, grads = smoothed_and_gradients(native.smooth_paired, prior, posterior, transitions)
     assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < tolerance
     assert max(difference(a, b) for a, b in zip(grads, expected_grads, strict=True)) < tolerance
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("run", SMOOTHERS)
-def test_nothing_is_learnt_about_a_state_that_is_known(run, dtype: torch.dtype) -> None:
+def test_a_known_state_does_not_change(run, dtype: torch.dtype) -> None:
     problem = Problem(dtype=dtype)
     none = torch.zeros_like(problem.y)
     prior, posterior = (part._replace(upper=none, lower=none, side=none) for part in problem.filtered())
-    found, grads = smoothed_and_gradients(run, prior, posterior, problem.hops)
+    found, grads = smoothed_and_gradients(run, prior, posterior, problem.transitions)
     moves = problem.delta[:, 1:] > 0
     assert torch.equal(found[0][:, :-1][moves], posterior.mean[:, :-1][moves])
     assert all(torch.isfinite(tensor).all() for tensor in (*found, *grads))
 
 
 @pytest.mark.parametrize("run", SMOOTHERS)
-def test_no_gradient_where_a_bound_holds_the_smoothed_belief(run) -> None:
+def test_no_gradient_where_the_smoothed_belief_is_clamped(run) -> None:
     fields = [[[[2e18, 3.0, 1.0, 1.0]]], [[[2e15, 1.0]]], [[[1.0, -0.5]]], [[[0.5, 0.7]]]]
     leaves = [torch.tensor(field, requires_grad=True) for field in fields]
     posterior = Belief(*leaves)
     one = torch.ones(1, 1, 2)
-    smoothed = run(posterior, posterior, Hop(one, 0 * one, one, one, 0 * one))
+    smoothed = run(posterior, posterior, PairedTransition(one, 0 * one, one, one, 0 * one))
     assert smoothed.mean.tolist() == [[[float(torch.tensor(1e18)), 3.0, 1.0, 1.0]]]
     assert smoothed.upper.tolist() == [[[float(torch.tensor(1e15)), 1.0]]]
     assert smoothed.lower.tolist() == [[[1.0, 0.0]]]

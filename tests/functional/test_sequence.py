@@ -131,12 +131,12 @@ def test_without_factorisation_it_is_the_dense_joint_gaussian_of_the_whole_serie
     start = random_belief(1, obs, generator)
     y = torch.randn(steps, obs, generator=generator, dtype=torch.float64)
     y_var = 0.1 + torch.rand(steps, obs, generator=generator, dtype=torch.float64)
-    hops = [discretise(A, q, gap[None], 6) for gap in delta]
+    transitions = [discretise(A, q, gap[None], 6) for gap in delta]
 
     mean, cov, filtered = start.mean, covariance(start), []
     for t in range(steps):
         if t > 0:
-            phi, Q = hops[t - 1]
+            phi, Q = transitions[t - 1]
             mean, cov = (phi @ mean[..., None])[..., 0], phi @ cov @ phi.mT + Q
         mean, cov = update_reference(mean, cov, y[t][None], y_var[t][None])
         filtered.append((mean[0], cov[0]))
@@ -144,7 +144,7 @@ def test_without_factorisation_it_is_the_dense_joint_gaussian_of_the_whole_serie
     means, covs = [start.mean[0]], torch.zeros(steps, steps, state, state, dtype=torch.float64)
     covs[0, 0] = covariance(start)[0]
     for t in range(1, steps):
-        phi, Q = (m[0] for m in hops[t - 1])
+        phi, Q = (m[0] for m in transitions[t - 1])
         means.append(phi @ means[-1])
         for s in range(t):
             covs[t, s] = phi @ covs[t - 1, s]

@@ -33,7 +33,7 @@ def test_a_missing_dimension_keeps_its_prior_and_gives_no_gradient() -> None:
     assert torch.all(grad[~mask] == 0) and torch.all(grad[mask] != 0)
 
 
-def test_the_gain_weighs_by_trust() -> None:
+def test_the_gain_decreases_with_the_observation_variance() -> None:
     belief = random_belief(1, 2, torch.Generator().manual_seed(0))
     trusted = gain(belief, torch.full((1, 2), 1e-9, dtype=torch.float64))
     noise = gain(belief, torch.full((1, 2), 1e9, dtype=torch.float64))

@@ -1,6 +1,6 @@
 """`torch.compile` of a layer and `torch.export` of its step.
 
-In a process of their own: the run-time shape checks that pytest switches on cannot be traced.
+They run in separate processes, because the run-time shape checks of pytest cannot be traced.
 """
 
 import subprocess
@@ -13,59 +13,71 @@ from cru import native
 pytestmark = pytest.mark.slow
 
 COMPILE = """
-import sys, torch, cru
-layer = getattr(cru, sys.argv[1])(3, 8)
-x, times = torch.randn(4, 6, 3), torch.rand(4, 6).cumsum(1)
-x[0, 2] = torch.nan
-output, state = layer(x, times)
-output.sum().backward()
-expected = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
-layer.zero_grad()
-compiled = torch.compile(layer, fullgraph=True)
-again, end = compiled(x, times)
-again.sum().backward()
-found = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
-torch.testing.assert_close(again, output)
-torch.testing.assert_close(end.upper, state.upper)
-for a, b in zip(found, expected, strict=True):
-    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+import torch, cru
+
+def check(name):
+    layer = getattr(cru, name)(3, 8)
+    x, times = torch.randn(4, 6, 3), torch.rand(4, 6).cumsum(1)
+    x[0, 2] = torch.nan
+    output, state = layer(x, times)
+    output.sum().backward()
+    expected = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
+    layer.zero_grad()
+    compiled = torch.compile(layer, fullgraph=True)
+    again, end = compiled(x, times)
+    again.sum().backward()
+    found = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    torch.testing.assert_close(again, output)
+    torch.testing.assert_close(end.upper, state.upper)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 """
 
 EXPORT = """
-import sys, torch, cru
-layer = getattr(cru, sys.argv[1])(3, 8)
+import torch, cru
 
-class Step(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = layer
+def check(name):
+    layer = getattr(cru, name)(3, 8)
 
-    def forward(self, x, time, *state):
-        output, belief = self.layer.step(x, time, cru.Belief(*state))
-        return output, *belief
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
 
-with torch.no_grad():
-    _, state = layer(torch.randn(4, 6, 3), torch.rand(4, 6, dtype=torch.float64).cumsum(1))
-    x, time = torch.randn(4, 3), state.time + 1.5
-    program = torch.export.export(Step(), (x, time, *state))
-    assert not any("cru" in str(node.target) for node in program.graph.nodes), "an exported step must run without cru"
-    for gap in (0.0, 0.4, 1e5):
-        found = program.module()(x, state.time + gap, *state)
-        output, belief = layer.step(x, state.time + gap, state)
-        torch.testing.assert_close(found[0], output, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found[2], belief.upper, rtol=1e-4, atol=1e-5)
+        def forward(self, x, time, *state):
+            output, belief = self.layer.step(x, time, cru.Belief(*state))
+            return output, *belief
+
+    with torch.no_grad():
+        _, state = layer(torch.randn(4, 6, 3), torch.rand(4, 6, dtype=torch.float64).cumsum(1))
+        x, time = torch.randn(4, 3), state.time + 1.5
+        program = torch.export.export(Step(), (x, time, *state))
+        assert not any("cru" in str(node.target) for node in program.graph.nodes), "cru is needed"
+        for gap in (0.0, 0.4, 1e5):
+            found = program.module()(x, state.time + gap, *state)
+            output, belief = layer.step(x, state.time + gap, state)
+            torch.testing.assert_close(found[0], output, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found[2], belief.upper, rtol=1e-4, atol=1e-5)
 """
 
 
-@pytest.mark.parametrize("name", ["CRU", "FastCRU", "RKN", "PairedCRU"])
+LAYERS = """
+for name in ("CRU", "FastCRU", "RKN", "PairedCRU"):
+    try:
+        check(name)
+    except Exception as error:
+        raise AssertionError(name) from error
+"""
+
+
 @pytest.mark.parametrize(
     "program",
     [pytest.param(COMPILE, marks=pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")), EXPORT],
     ids=["compile", "export"],
 )
-def test_traced(program: str, name: str) -> None:
-    result = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+def test_traced(program: str) -> None:
+    """All layers in one process, because each process first loads the compiler of PyTorch."""
+    run_program(program + LAYERS)
 
 
 STRUCTURAL = """
@@ -97,5 +109,9 @@ with torch.no_grad():
 
 
 def test_the_structural_layer_traced() -> None:
-    result = subprocess.run([sys.executable, "-c", STRUCTURAL], capture_output=True, text=True)
+    run_program(STRUCTURAL)
+
+
+def run_program(program: str) -> None:
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

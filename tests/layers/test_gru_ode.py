@@ -32,7 +32,7 @@ def problem() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x, mask, delta
 
 
-def test_the_field_is_a_gru_step_taken_to_zero() -> None:
+def test_the_field_is_the_limit_of_a_gru_step() -> None:
     """GRU: h' = z h + (1 - z) g, so h' - h = (1 - z)(g - h)."""
     torch.manual_seed(0)
     field, h = GRUODEField(5).double(), torch.randn(3, 5, dtype=torch.float64)
@@ -49,7 +49,7 @@ def test_a_state_within_bounds_stays_there() -> None:
     assert state.abs().max() <= 1 + 1e-3
 
 
-def test_preparation_looks_at_each_feature_alone() -> None:
+def test_preparation_uses_each_feature_separately() -> None:
     torch.manual_seed(0)
     network = Preparation(3, 4, 5)
     q, mask = torch.randn(2, 3, 4), torch.tensor([[True, False, True], [False, False, True]])
@@ -140,7 +140,7 @@ def test_the_gaussian_loss_has_its_two_parts() -> None:
     mean, log_var = before.chunk(2, -1)
     torch.testing.assert_close(model.nll(x, before), -Normal(mean, (log_var / 2).exp()).log_prob(x))
     post = Normal(after.chunk(2, -1)[0], (after.chunk(2, -1)[1] / 2).exp())
-    torch.testing.assert_close(model.surprise(x, after), kl_divergence(post, Normal(x, 0.3)))
+    torch.testing.assert_close(model.posterior_kl(x, after), kl_divergence(post, Normal(x, 0.3)))
     torch.testing.assert_close(model.compare(x, before)[..., 3], (x - mean) / (log_var / 2).exp())
 
 
@@ -152,8 +152,8 @@ def test_the_bernoulli_loss_has_its_two_parts() -> None:
     model = BernoulliObservation(3)
     torch.testing.assert_close(model.nll(x, before), -Bernoulli(logits=before).log_prob(x))
     expected = kl_divergence(Bernoulli(grey), Bernoulli(logits=after))
-    torch.testing.assert_close(model.surprise(grey, after), expected)
-    assert torch.isfinite(model.surprise(x, after)).all()
+    torch.testing.assert_close(model.posterior_kl(grey, after), expected)
+    assert torch.isfinite(model.posterior_kl(x, after)).all()
 
 
 @pytest.mark.parametrize("gap", [0.0, 1.0, 1e4])

@@ -142,7 +142,7 @@ def test_propagate_is_what_an_unobserved_time_gives(name: str) -> None:
     assert difference(many.mean[1], later.mean[1]) < 1e-7
 
 
-def test_uncertainty_grows_over_a_gap_and_shrinks_at_a_reading() -> None:
+def test_the_variance_grows_over_a_gap_and_shrinks_at_an_observation() -> None:
     layer = cru.CRU(3, 8)
     _, times = series()
     result = layer.filter(torch.randn(4, 10, 4), torch.full((4, 10, 4), 0.1), times)
@@ -267,7 +267,7 @@ def test_a_state_of_another_type_is_converted(name: str) -> None:
     assert torch.equal(layer(x, times + 20, state=state)[0], layer(x, times + 20, state=doubled)[0])
 
 
-def test_a_fresh_start_handed_over_is_a_fresh_start(name: str) -> None:
+def test_the_initial_belief_as_state_equals_no_state(name: str) -> None:
     layer, (x, times) = build(name), series()
     assert torch.equal(layer(x, times, state=layer.initial(4))[0], layer(x, times)[0])
 
@@ -342,7 +342,7 @@ def test_autocast_leaves_the_bare_filter_alone(name: str) -> None:
     assert torch.equal(found.mean, expected.mean)
 
 
-def test_a_whole_time_and_a_fraction_of_a_gap(name: str) -> None:
+def test_an_integer_time_plus_a_fractional_gap(name: str) -> None:
     layer, (x, _) = build(name), series()
     (_, whole), (_, real) = layer.step(x[:, 0], 3), layer.step(x[:, 0], 3.0)
     assert layer.propagate(whole, 2).time.dtype == layer.propagate(whole, 2.0).time.dtype == torch.int64
@@ -449,7 +449,7 @@ def test_parameters_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.3, 5.0])
-def test_a_coupled_cru_starts_by_turning(gap: float) -> None:
+def test_a_new_coupled_cru_rotates_its_state(gap: float) -> None:
     layer = cru.CRU(3, 8, coupling=0.7).double()
     mean = torch.randn(2, 8, dtype=torch.float64)
     upper, lower = mean.chunk(2, -1)
@@ -469,7 +469,7 @@ def test_gradient_checkpointing(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_times_of_two_float_types_meet(name: str) -> None:
+def test_times_of_two_float_types_use_the_less_precise_one(name: str) -> None:
     layer, x = build(name), torch.randn(1, 1, 3)
     _, state = layer(x, torch.tensor([0.1]))  # float32, as tensors are
     _, again = layer.step(x[:, 0], 0.1, state)  # float64, as numbers are

@@ -71,7 +71,7 @@ def test_begun_anew_it_is_as_new(make):
             assert torch.equal(layer.state_dict()[name], value), name
 
 
-def test_a_frozen_layer_that_begins_anew_thaws():
+def test_reset_parameters_unfreezes_a_layer():
     layer = moved(cru.FastCRU(2, 8)).eval()
     layer.freeze()
     layer.reset_parameters()
@@ -149,7 +149,7 @@ def test_impossible_beliefs_are_refused():
     negative = cru.Belief(torch.zeros(1, 8), *torch.full((3, 1, 4), -1.0))
     correlated = layer.initial(1)._replace(side=torch.full((1, 4), 50.0))
     for state in (negative, correlated):
-        with pytest.raises(ValueError, match="`state` must have a covariance"):
+        with pytest.raises(ValueError, match="`state` must have a valid covariance"):
             layer(torch.randn(1, 3, 2), torch.arange(3.0), state=state)
 
 
@@ -158,23 +158,23 @@ def test_weights_that_would_be_ignored_are_refused():
     nn.utils.parametrizations.weight_norm(layer.coefficients)
     layer(torch.randn(1, 3, 2), torch.arange(3.0))
     layer.coefficients = nn.Sequential(nn.Linear(8, 15), nn.Tanh())
-    with pytest.raises(ValueError, match="`coefficients` must stay a plain"):
+    with pytest.raises(ValueError, match="`coefficients` must be a plain"):
         layer(torch.randn(1, 3, 2), torch.arange(3.0))
 
 
 def test_first_mistakes_get_a_sentence():
     layer, x, times = cru.CRU(2, 8), torch.randn(1, 3, 2), torch.arange(3.0)
     for arguments, sentence in (
-        ((x[0], times), r"For one series: x\[None\]"),
+        ((x[0], times), r"For one series, pass x\[None\]"),
         ((x, times.to("meta")), "`times` must be on cpu"),
         ((x, times, None, layer.initial(1).to("meta")), "`state.mean` must be on cpu"),
     ):
         with pytest.raises(ValueError, match=sentence):
             layer(*arguments)
-    with pytest.raises(ValueError, match="got a belief: give it by name"):
+    with pytest.raises(ValueError, match="got a belief"):
         inspect.unwrap(as_mask)(layer.initial(1), x)  # as it is outside the tests, without checks of types
 
 
-def test_what_it_is_can_be_read():
+def test_the_representation_is_readable():
     assert "time_aware=True" in repr(cru.RKN(2, 8, time_aware=True)) and "span=20.0" in repr(LAYERS["paired"]())
     assert "bandwidth=3, coupling=0.3" in repr(LAYERS["cru"]())

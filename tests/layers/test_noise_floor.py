@@ -100,7 +100,7 @@ def test_the_reference_gives_the_noise_at_least(kind: str, dtype: torch.dtype) -
         y, delta = torch.randn(2, 2, 3, dtype=dtype), torch.tensor([[0.0, gap]] * 2, dtype=dtype)
         start, mask = layer.initial(2), torch.ones(2, 2, 3, dtype=torch.bool)
         if isinstance(layer, cru.PairedCRU):
-            prior, posterior = filter_paired(start, y, torch.full_like(y, 0.1), mask, layer._hops(delta))
+            prior, posterior = filter_paired(start, y, torch.full_like(y, 0.1), mask, layer._transitions(delta))
         else:
             if not isinstance(layer, cru.RKN):
                 bases = layer.eigenvalues if isinstance(layer, cru.FastCRU) else layer.basis.values
@@ -131,7 +131,7 @@ def test_the_oracle_is_below_an_adaptive_integral_and_close_to_it() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_held_noise_stays_positive_semidefinite(dtype: torch.dtype) -> None:
+def test_clamped_noise_stays_positive_semidefinite(dtype: torch.dtype) -> None:
     """To clamp each entry at the bound makes this matrix indefinite."""
     limit = bounds(dtype).variance
     root = torch.tensor([[3.0, 0.0, 0.0], [2.9, 0.3, 0.0], [-0.2, 0.5, 0.4]], dtype=dtype) * limit**0.5

@@ -89,7 +89,7 @@ def test_evaluations_are_counted(solver: str, steps: int, per_gap: int) -> None:
 
 
 @pytest.mark.parametrize("solver", OPEN_SOLVERS)
-def test_the_settling_clock_converges_to_the_same_solution(solver: str) -> None:
+def test_the_exponential_time_map_converges_to_the_same_solution(solver: str) -> None:
     torch.manual_seed(0)
     field, start = GRUODEField(5).double(), torch.rand(4, 5, dtype=torch.float64) * 2 - 1
     expected = ODE(field, steps=100)(start, GAPS)
@@ -98,7 +98,7 @@ def test_the_settling_clock_converges_to_the_same_solution(solver: str) -> None:
     assert difference(found, expected) < 1e-4
 
 
-def test_a_constant_target_is_reached_exactly_on_the_settling_clock() -> None:
+def test_the_exponential_time_map_reaches_a_constant_target_exactly() -> None:
     """dh/dt = -h is a straight line in s: one step of either open solver is exact, over any gap."""
     for solver in OPEN_SOLVERS:
         decay = nn.Linear(1, 1, bias=False).double()
@@ -128,7 +128,7 @@ def test_gaps_from_zero_to_ten_thousand_stay_finite(size: float) -> None:
             assert later.abs().max() < 10
 
 
-def test_the_user_is_told_what_is_wrong() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     field = tanh_field(2, 4, 2)
     with pytest.raises(ValueError, match="`solver` must be one of euler"):
         ODE(field, solver="rk5")

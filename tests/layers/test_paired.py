@@ -17,7 +17,7 @@ def setting() -> tuple[cru.PairedCRU, torch.Tensor, torch.Tensor, torch.Tensor]:
     return layer, y, torch.full_like(y, 0.2), torch.rand(3, 12, dtype=torch.float64).cumsum(1)
 
 
-def test_smoothing_uses_the_future_and_so_is_surer() -> None:
+def test_smoothing_reduces_the_variance() -> None:
     layer, y, y_var, times = setting()
     filtered, smoothed = layer.filter(y, y_var, times).posterior, layer.smooth(y, y_var, times)
     assert torch.all(smoothed.upper <= filtered.upper * (1 + 1e-9))
@@ -34,7 +34,7 @@ def test_a_query_time_is_an_unobserved_time() -> None:
     assert difference(asked.upper[:, 3], whole.upper[:, 6]) < 1e-10
     later = layer.propagate(layer.filter(y, y_var, times).posterior.at(-1), 3.0)
     assert difference(asked.mean[:, 2], later.mean) < 1e-10
-    with pytest.raises(ValueError, match="must not lie before the first time"):
+    with pytest.raises(ValueError, match="not before the first time"):
         layer.smooth(y, y_var, times, at=times[:, :1] - 1)
 
 
@@ -103,7 +103,7 @@ def test_the_start_spreads_over_rates_and_turns_of_the_span() -> None:
         cru.PairedCRU(1, 4, span=0.0)
 
 
-def test_a_pair_left_alone_has_variance_one_at_the_start() -> None:
+def test_the_stationary_variance_of_a_new_pair_is_one() -> None:
     layer = cru.PairedCRU(1, 16)
     later = layer.propagate(layer.initial(1), 1e6)
     torch.testing.assert_close(later.upper, torch.ones(1, 8), rtol=1e-3, atol=0)
@@ -111,16 +111,16 @@ def test_a_pair_left_alone_has_variance_one_at_the_start() -> None:
     torch.testing.assert_close(later.mean, torch.zeros(1, 16))
 
 
-def test_equal_gaps_share_their_hop() -> None:
+def test_equal_gaps_share_their_transition() -> None:
     layer = cru.PairedCRU(1, 8, dtype=torch.float64)
     delta = torch.tensor([[0.0, 1.0, 2.0, 1.0], [0.0, 0.5, 1.0, 2.0]], dtype=torch.float64)
-    shared, each = layer._hops(delta), layer._hops(delta.clone().requires_grad_())
+    shared, each = layer._transitions(delta), layer._transitions(delta.clone().requires_grad_())
     for a, b in zip(shared, each, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
     weights = torch.rand_like(shared.cos)
     grads = [
-        torch.autograd.grad(sum((field * weights).sum() for field in hops), (layer.raw_decay, layer.frequency))
-        for hops in (shared, each)
+        torch.autograd.grad(sum((field * weights).sum() for field in transitions), (layer.raw_decay, layer.frequency))
+        for transitions in (shared, each)
     ]
     for a, b in zip(*grads, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

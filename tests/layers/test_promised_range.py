@@ -24,7 +24,7 @@ def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("_path")
 @pytest.mark.parametrize("smallest", [1e-12, 1e-10, 1e-8, 1e-4])
 @pytest.mark.parametrize("smooth", [False, True])
-def test_precise_readings_at_repeated_times(smallest: float, smooth: bool) -> None:
+def test_precise_observations_at_repeated_times(smallest: float, smooth: bool) -> None:
     """Float32 within 1e-3 of float64, relative to the largest mean, for variances from ``smallest`` to 1."""
     layer = cru.PairedCRU(2, 10)
     exact = copy.deepcopy(layer).double()

@@ -152,7 +152,7 @@ def test_samples_scatter_around_the_smoother() -> None:
 
 
 @torch.no_grad()
-def test_a_mask_and_nan_say_the_same() -> None:
+def test_a_mask_and_nan_are_equivalent() -> None:
     layer, values, times = setting()
     mask = ~torch.isnan(values)
     for found in (layer.smooth(values, times, mask), layer.smooth(torch.where(mask, values, 99.0), times, mask)):

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ import torch
 import cru
 from cru import native
 from cru.layers import KalmanLayer
+from tests.helpers import calls_of
 
 COMMON = ["time_scale", "noise_map", "variance_map", "device", "dtype"]
 OPTIONS = {
@@ -50,23 +50,6 @@ def test_a_subclass_with_its_own_constructor_shows_it() -> None:
 def test_an_unknown_option_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'hidden'"):
         getattr(cru, name)(2, 4, hidden=3)
-
-
-def calls_of(step) -> dict[str, set[str]]:
-    """The functions of this package that a step calls, by file."""
-    root, found = f"{Path(cru.__file__).parent}/", {}
-
-    def hook(frame, event, _) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(root):
-            found.setdefault(code.co_filename.removeprefix(root), set()).add(code.co_name)
-
-    sys.setprofile(hook)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return found
 
 
 @pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")

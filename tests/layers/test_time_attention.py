@@ -63,7 +63,7 @@ def test_gradients_are_those_of_a_softmax() -> None:
     torch.testing.assert_close(gradient(lambda leaf: layer.read(leaf, values, mask)), gradient(literal))
 
 
-def test_a_feature_that_is_seen_only_far_away_is_still_read() -> None:
+def test_a_feature_with_tiny_weights_is_still_averaged() -> None:
     values, mask = torch.tensor([[[0.0], [2.0], [6.0]]]), torch.tensor([[[False], [True], [True]]])
     scores = torch.tensor([0.0, -100.0, -61.0]).view(1, 1, 1, 3)
     mask, values = torch.cat([mask, ~mask], -1), torch.cat([values, values], -1)  # another is seen at the first alone

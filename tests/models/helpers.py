@@ -1,6 +1,8 @@
 """Small random batches of every kind of data, and changed copies of them."""
 
+import copy
 import dataclasses
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -83,7 +85,20 @@ def padded(batch: Batch, more: int) -> Batch:
 
 
 def made(name: str, spec: Spec, *, seed: int = 0, dtype: torch.dtype = torch.float32, **options: object) -> Model:
-    """A model with what it takes from a training set, nudged off its start so that every part matters."""
+    """A prepared model whose parameters differ from their initial values, so that every part has an influence."""
+    if options:
+        return _made(name, spec, seed, dtype, options)
+    model, random_state = _cached(name, spec, seed, dtype)
+    torch.set_rng_state(random_state)  # as after `_made`
+    return copy.deepcopy(model)
+
+
+@cache
+def _cached(name: str, spec: Spec, seed: int, dtype: torch.dtype) -> tuple[Model, Tensor]:
+    return _made(name, spec, seed, dtype, {}), torch.get_rng_state()
+
+
+def _made(name: str, spec: Spec, seed: int, dtype: torch.dtype, options: dict[str, object]) -> Model:
     torch.manual_seed(seed)
     model = create(name, spec, **options)
     with torch.no_grad():

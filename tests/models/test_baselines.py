@@ -160,7 +160,7 @@ def test_gru_ode_b_has_a_loss_in_two_parts() -> None:
     _, mask, states = model.run(batch)
     mean, var = model.observation.moments(states.predicted)
     first = gaussian_nll(batch.targets, mean, var, batch.target_mask).sum() / len(batch)  # summed over each series
-    second = torch.where(mask, model.observation.surprise(batch.values, states.updated), 0.0).sum() / len(batch)
+    second = torch.where(mask, model.observation.posterior_kl(batch.values, states.updated), 0.0).sum() / len(batch)
     torch.testing.assert_close(model.loss(batch), first + 1e-4 * second)
     assert second > 0
 
@@ -214,5 +214,5 @@ def test_any_encoder_and_decoder_will_do(name: str) -> None:
 
 
 def test_a_decoder_that_would_not_be_used_is_refused() -> None:
-    with pytest.raises(ValueError, match="give it an `encoder`, too, or no `decoder`"):
+    with pytest.raises(ValueError, match="`decoder` must be None without an `encoder`"):
         create("gru-ode-b", FEATURES, decoder=nn.Linear(20, 3))

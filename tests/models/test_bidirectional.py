@@ -30,7 +30,7 @@ def test_a_series_read_backwards_says_the_same_with_the_sides_exchanged(name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_comes_later_makes_it_surer(name: str) -> None:
+def test_later_observations_reduce_the_variance(name: str) -> None:
     model, batch = made(name, SPECS["features"]), random_batch(SPECS["features"])
     both = model(batch, intermediates=True).intermediates["posterior"]
     features = apply_where(model.encoder, model.inputs(batch), batch.observed)
@@ -42,8 +42,8 @@ def test_what_comes_later_makes_it_surer(name: str) -> None:
     assert not batch.observed.all()
 
 
-def test_it_does_not_pass_for_causal() -> None:
+def test_it_is_not_causal() -> None:
     from cru.models import create
 
-    with pytest.raises(ValueError, match="looks at later inputs"):
+    with pytest.raises(ValueError, match="uses later inputs"):
         create("bi-cru", dataclasses.replace(SPECS["features"], causal=True))

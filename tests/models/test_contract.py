@@ -15,8 +15,8 @@ from tests.models.helpers import SPECS, changed, dropped, made, padded, random_b
 
 STRUCTURAL = ("structural", "structural-filter")  # `prepare` fits them
 LEARNED = [name for name in MODELS if name not in (*NAIVE, *STRUCTURAL)]
-ECHOES = [name for name in (*NAIVE, *STRUCTURAL) if name != "mean"]
-KINDS = [(n, k) for n in MODELS for k in SPECS if not (n in ECHOES and k in ("labels", "angles"))]
+INPUT_RULES = [name for name in (*NAIVE, *STRUCTURAL) if name != "mean"]
+KINDS = [(n, k) for n in MODELS for k in SPECS if not (n in INPUT_RULES and k in ("labels", "angles"))]
 KINDS = [(n, k) for n, k in KINDS if n != "corrected" or k == "features"]
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 every_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
@@ -107,7 +107,7 @@ def test_targets_of_another_shape_are_refused(name: str, kind: str) -> None:
 
 
 @every_kind
-def test_the_future_has_no_influence_on_the_past(name: str, kind: str) -> None:
+def test_later_inputs_have_no_influence_on_earlier_predictions(name: str, kind: str) -> None:
     model = made(name, SPECS[kind])
     if not model.causal:
         pytest.skip("looks at the whole series, and says so")
@@ -129,21 +129,21 @@ def tensors(state) -> list[torch.Tensor]:
 
 
 @every_kind
-def test_a_series_given_bit_by_bit_gives_the_same_numbers(name: str, kind: str) -> None:
+def test_streaming_gives_the_same_predictions(name: str, kind: str) -> None:
     model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
-    check_bit_by_bit(model, batch)
+    check_streaming(model, batch)
 
 
-def test_a_modulated_stack_given_bit_by_bit() -> None:
+def test_streaming_of_a_modulated_stack() -> None:
     torch.manual_seed(0)
     model = create("paired", SPECS["features"], modulated=True)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    check_bit_by_bit(model, random_batch(SPECS["features"], observed=0.3))
+    check_streaming(model, random_batch(SPECS["features"], observed=0.3))
 
 
-def check_bit_by_bit(model: Model, batch) -> None:
+def check_streaming(model: Model, batch) -> None:
     if not model.streams:
         with pytest.raises(ValueError, match=f"{type(model).__name__} does not support streaming: it "):
             model.advance(batch)
@@ -195,7 +195,7 @@ def test_autocast(name: str, kind: str) -> None:
 def test_a_stream_does_not_start_without_a_time(name: str, kind: str) -> None:
     model, batch = made(name, SPECS[kind]), random_batch(SPECS[kind], observed=0.4)
     empty = changed(batch, lengths=torch.tensor([0, *batch.lengths[1:]]))
-    with pytest.raises(ValueError, match="series 0 of the batch has no time point to start at"):
+    with pytest.raises(ValueError, match="must have a time point for every series, got none for series 0"):
         model.advance(empty)
 
 
@@ -207,7 +207,7 @@ def test_the_recurrent_models_stream() -> None:
 
 
 @every_model
-def test_an_unobserved_future_has_no_influence_on_the_past(name: str) -> None:
+def test_later_unobserved_times_have_no_influence_on_earlier_predictions(name: str) -> None:
     model = made(name, SPECS["features"])
     batch = random_batch(SPECS["features"], steps=7)
     mask = batch.mask.clone()
@@ -342,8 +342,8 @@ def test_an_encoder_without_layers_is_not_taken_for_none(name: str) -> None:
     assert create(name, SPECS["features"], encoder=same_again).encoder is same_again
 
 
-@pytest.mark.parametrize("name", ECHOES)
-def test_a_rule_that_repeats_inputs_says_that_it_cannot_do_a_regression(name: str) -> None:
+@pytest.mark.parametrize("name", INPUT_RULES)
+def test_a_rule_on_inputs_refuses_a_regression(name: str) -> None:
     with pytest.raises(ValueError, match="predicts the inputs themselves"):
         create(name, SPECS["labels"])
 

@@ -36,9 +36,9 @@ def test_any_module_can_be_encoder_or_decoder() -> None:
     assert model(random_batch(spec)).mean.shape == (3, 6, 1, 24, 24)
 
 
-def test_a_picture_that_the_decoder_cannot_make_is_refused() -> None:
+def test_an_image_shape_without_a_decoder_is_refused() -> None:
     spec = Spec(input_shape=(1, 32, 32), target_shape=(1, 32, 32), likelihood="bernoulli")
-    with pytest.raises(ValueError, match="pass a `decoder` of your own"):
+    with pytest.raises(ValueError, match="Pass your own `decoder`"):
         create("cru", spec)
 
 

@@ -90,7 +90,7 @@ def test_climatology_finds_period_season_and_offset(period: float) -> None:
 
 
 @pytest.mark.parametrize("period", [7.0, 30.4, 365.25])
-def test_a_period_in_daily_readings_is_not_taken_for_a_faster_one(period: float) -> None:
+def test_the_period_of_daily_observations_is_not_an_alias(period: float) -> None:
     """Whole days cannot tell a year from the cycle that turns once a day and once a year."""
     times = torch.arange(1461).tolist()
     values = [float(np.sin(2 * np.pi * t / period)) for t in times]

@@ -32,7 +32,7 @@ def with_a_question(batch: Batch) -> Batch:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["features", "pictures"])
 @pytest.mark.parametrize("modulated", [False, True])
-def test_a_time_that_is_only_asked_for_changes_no_other(name: str, kind: str, modulated: bool) -> None:
+def test_a_query_time_changes_no_other_prediction(name: str, kind: str, modulated: bool) -> None:
     model = made(name, SPECS[kind], dtype=torch.float64, modulated=modulated).eval()
     batch = random_batch(SPECS[kind])
     before, after = model(batch).mean[:1], model(with_a_question(batch)).mean
@@ -41,7 +41,7 @@ def test_a_time_that_is_only_asked_for_changes_no_other(name: str, kind: str, mo
 
 
 @pytest.mark.parametrize("modulated", [False, True])
-def test_the_smoother_looks_ahead_and_the_filter_does_not(modulated: bool) -> None:
+def test_the_smoother_uses_later_observations_and_the_filter_does_not(modulated: bool) -> None:
     batch = random_batch(SPECS["features"], observed=1.0)
     later = dataclasses.replace(batch, values=batch.values.clone())
     later.values[:1, 4:] += 1
@@ -76,7 +76,7 @@ def test_units_do_not_matter() -> None:
     torch.testing.assert_close(found.var[valid], (expected.var * factor**2)[valid], rtol=1e-4, atol=1e-9)
 
 
-def test_what_was_shown_is_not_trained_on_where_something_was_hidden() -> None:
+def test_the_loss_counts_hidden_targets_only() -> None:
     model, batch = made("paired", SPECS["features"]), random_batch(SPECS["features"])
     shown = batch.mask & batch.target_mask
     assert shown.any()
@@ -103,7 +103,7 @@ def test_moments_of_the_training_set() -> None:
     assert feature_moments([still])[1].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_what_was_read_last_moves_decay_and_frequency() -> None:
+def test_the_last_observation_changes_decay_and_frequency() -> None:
     plain, moved = (made("paired", SPECS["features"], modulated=modulated) for modulated in (False, True))
     moved.load_state_dict(plain.state_dict(), strict=False)
     batch = random_batch(SPECS["features"])

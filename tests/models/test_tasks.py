@@ -12,7 +12,7 @@ from cru.data.datasets import pendulum
 from cru.data.series import make_series
 from cru.functional import bernoulli_nll
 from cru.models import MODELS, Spec, create, spec_of
-from cru.models.output_head import OutputHead
+from cru.models.base import OutputHead
 from cru.models.registry import entry
 
 
@@ -54,7 +54,7 @@ def test_a_training_step(name: str, task: str) -> None:
     batch = series.batch(range(len(series)))
     spec = spec_of(series)
     if spec.causal and not entry(name).model.causal:
-        with pytest.raises(ValueError, match="looks at later inputs"):
+        with pytest.raises(ValueError, match="uses later inputs"):
             create(name, spec)
         return
     try:
@@ -92,11 +92,11 @@ def test_labels_that_look_like_inputs_are_still_labels() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not entry(name).model.causal])
-def test_a_model_that_looks_ahead_cannot_do_a_causal_task(name: str) -> None:
+def test_a_model_that_is_not_causal_cannot_do_a_causal_task(name: str) -> None:
     spec = spec_of(one_step_ahead(weather()))
     assert spec.causal and not spec_of(interpolation(weather())).causal
     assert Spec.from_dict(spec.as_dict()) == spec
-    with pytest.raises(ValueError, match=f"'{name}' looks at later inputs, which a causal task"):
+    with pytest.raises(ValueError, match=f"'{name}' uses later inputs, which a causal task"):
         create(name, spec)
 
 

@@ -86,7 +86,7 @@ def test_every_model_has_a_line_for_its_gain():
     assert [text.get_text() for text in middle.get_legend().get_texts()] == ["CRU", "f-CRU"]
     for line, output in zip(middle.lines, (first, second), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), output.gain)
-    with pytest.raises(ValueError, match=r"'gain-noise' is of one test sequence, f-cru has another"):
+    with pytest.raises(ValueError, match=r"'gain-noise' shows one test sequence, but f-cru has another"):
         figures.draw_gain_noise({"cru": first, "f-cru": first._replace(values=first.values + 1)})
     with pytest.raises(ValueError, match=r"'gain-noise' needs noisy images and a Kalman gain"):
         figures.draw_gain_noise({"cru": first, "gru": first._replace(gain=None)})
@@ -132,7 +132,7 @@ def test_figures_say_what_they_need():
     for second in (weather(), frames(30)):
         with pytest.raises(ValueError, match=r"'trajectory' .* pendulum-interpolation"):
             figures.draw_trajectory({"cru": filled_in(), "gru": second})
-    with pytest.raises(ValueError, match=r"'trajectory' is of one test sequence, gru has another"):
+    with pytest.raises(ValueError, match=r"'trajectory' shows one test sequence, but gru has another"):
         figures.draw_trajectory({"cru": filled_in(), "gru": filled_in(seed=1)})
     with pytest.raises(ValueError, match=r"'series' .* 'trajectory' for images"):
         figures.draw_series(filled_in(), regression=False, names=["image"])
@@ -140,7 +140,7 @@ def test_figures_say_what_they_need():
         figures.draw_gain_sparseness({0: np.ones(1), 3: np.ones(1)}, features=5)
 
 
-def test_every_model_has_a_look_of_its_own():
+def test_every_model_has_its_own_style():
     styles = [model_style(name) for name in MODELS]
     assert len({(one.light, one.dash) for one in styles}) == len(MODELS)
     assert all(to_hex(one.light) == one.light.lower() for one in styles)

@@ -33,7 +33,7 @@ def test_experiments_in_the_order_of_the_paper_with_series_of_all_their_models(d
     interpolation, regression = data["experiments"]
     assert interpolation["preset"] == "pendulum-interpolation" and regression["preset"] == "pendulum-regression"
     assert [len(experiment["series"]) for experiment in data["experiments"]] == [2, 2]
-    said = regression["series"][0]["said"]
+    said = regression["series"][0]["predictions"]
     assert set(said) == {run["id"] for run in data["runs"] if run["preset"] == "pendulum-regression"}
     gains = {run["model"]: said[run["id"]]["gain"] for run in data["runs"] if run["id"] in said}
     assert gains["gru-dt"] is None and len(gains["f-cru"]) == 50
@@ -79,7 +79,7 @@ def test_a_page_without_series_says_why(pendulum_runs, tmp_path, monkeypatch):
     assert experiment["series"] == [] and "the raw files are not here." in experiment["notes"][0]
 
 
-def test_a_damaged_run_takes_nothing_from_the_others(pendulum_runs, tmp_path):
+def test_a_damaged_run_does_not_affect_the_others(pendulum_runs, tmp_path):
     for name in ("regression-f-cru", "regression-gru-dt"):
         shutil.copytree(pendulum_runs / name, tmp_path / name)
     weights = tmp_path / "regression-f-cru" / "best.safetensors"
@@ -87,7 +87,7 @@ def test_a_damaged_run_takes_nothing_from_the_others(pendulum_runs, tmp_path):
     data = collect([tmp_path], series=2)
     healthy = next(run["id"] for run in data["runs"] if run["model"] == "gru-dt")
     (experiment,) = data["experiments"]
-    assert [set(series["said"]) for series in experiment["series"]] == [{healthy}] * 2
+    assert [set(series["predictions"]) for series in experiment["series"]] == [{healthy}] * 2
     assert set(experiment["gaps"]) == {healthy}
     (note,) = experiment["notes"]
     assert note.startswith("pendulum-regression, f-cru, seed 0: no test series are shown.") and "truncated" in note
@@ -112,10 +112,10 @@ def test_runs_on_other_data_are_named(pendulum_runs, tmp_path):
         shutil.copytree(pendulum_runs / name, tmp_path / name)
     changed_copy(pendulum_runs / "regression-f-cru", tmp_path / "fewer", data={"test": 3})
     (experiment,) = collect([tmp_path], series=1)["experiments"]
-    assert "fewer" not in experiment["series"][0]["said"] and "fewer" in experiment["gaps"]
+    assert "fewer" not in experiment["series"][0]["predictions"] and "fewer" in experiment["gaps"]
     (note,) = experiment["notes"]
     assert note == (
-        "pendulum-regression, f-cru, seed 0: not among the test series below, as the data differ (data.test)."
+        "pendulum-regression, f-cru, seed 0: not in the test series below, because the data differ (data.test)."
     )
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cru.reporting import ledger, report
-from cru.reporting.page import describe_series, fitting, render
+from cru.reporting.page import describe_series, limit_size, render
 from tests.evaluation.handmade import weather
 from tests.reporting.browser import Browser
 
@@ -170,8 +170,8 @@ def test_the_pointer_shows_values(page, data, tmp_path):
         re.match(r"time ([\d.]+?)(?=\D|$)", text.replace("truth", " ").replace("f-CRU", " ").replace("GRU", " "))[1]
     )
     at = series["times"].index(time)
-    run = next(run["id"] for run in data["runs"] if run["id"] in series["said"] and run["model"] == "f-cru")
-    mean = series["said"][run]["mean"][0][at]
+    run = next(run["id"] for run in data["runs"] if run["id"] in series["predictions"] and run["model"] == "f-cru")
+    mean = series["predictions"][run]["mean"][0][at]
     assert re.search(rf"f-CRU{re.escape(f'{mean:.4g}'.replace('-', '−'))}\D", text), (text, mean)
 
 
@@ -202,9 +202,9 @@ def test_frames_show_the_pixels_of_the_data(page, data, tmp_path):
     assert pixels == test.values[0, 0].ravel().tolist()
 
 
-def test_a_hole_in_what_a_model_says_is_a_hole_in_its_band(page, data, tmp_path):
+def test_a_missing_prediction_leaves_a_gap_in_the_band(page, data, tmp_path):
     series = data["experiments"][1]["series"][0]
-    for said in series["said"].values():
+    for said in series["predictions"].values():
         for k in (10, 11):
             said["mean"][0][k] = None
     page.open(written(data, tmp_path))
@@ -253,7 +253,7 @@ def test_hostile_names_are_text(page, data, tmp_path):
         if run["preset"] == "pendulum-interpolation":
             run["preset"] = run["commit"] = EVIL
             run["settings"]["data"]["task"] = EVIL
-    data["looks"]["f-cru"] |= {"name": EVIL, "light": f"red}}{EVIL}"}
+    data["styles"]["f-cru"] |= {"name": EVIL, "light": f"red}}{EVIL}"}
     page.open(written(data, tmp_path))
     page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     page.frame()
@@ -291,7 +291,7 @@ def test_every_chart_says_in_words_what_it_shows(page, data, tmp_path):
             assert f"{run['test']['mse']:.6g}" in text
 
 
-def test_a_phone_and_the_dark(page, data, tmp_path):
+def test_a_small_screen_and_dark_mode(page, data, tmp_path):
     path = written(data, tmp_path)
     colour = "getComputedStyle(document.body).backgroundColor"
     page.set_viewport(width=390, height=800, phone=True)
@@ -306,19 +306,19 @@ def test_a_phone_and_the_dark(page, data, tmp_path):
 def test_fifty_runs_stay_below_eight_megabytes(page, data, tmp_path):
     """Ten models on five experiments as large as USHCN: the number of series gives way."""
     models = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "gru-d", "ode-rnn", "latent-ode", "mtand"]
-    look, source = data["looks"]["f-cru"], next(run for run in data["runs"] if run["model"] == "f-cru")
+    look, source = data["styles"]["f-cru"], next(run for run in data["runs"] if run["model"] == "f-cru")
     curve = {name: [1.0 / epoch for epoch in range(1, 101)] for name in ("epoch", "loss", "mse", "nll", "mae", "crps")}
     said = [{"any": weather(name=f"station {k}", seed=k)} for k in range(4)]
     stations = [describe_series(one, names=NAMES, units=["mm"] * 5, regression=False) for one in said]
-    data["looks"] = {model: look | {"name": model} for model in models}
+    data["styles"] = {model: look | {"name": model} for model in models}
     data["runs"], data["experiments"] = [], []
     for number in range(5):
         runs = [
             source | {"id": f"{number} {model}", "preset": f"experiment {number}", "model": model} for model in models
         ]
         data["runs"] += [run | {"curve": curve | {"epoch": list(range(1, 101))}} for run in runs]
-        described = [one | {"said": {run["id"]: one["said"]["any"] for run in runs}} for one in stations]
-        series = fitting(described, report.SERIES_BYTES // 5)
+        described = [one | {"predictions": {run["id"]: one["predictions"]["any"] for run in runs}} for one in stations]
+        series = limit_size(described, report.SERIES_BYTES // 5)
         empty = {
             "paper": {},
             "about": "",

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cru.reporting.page import SCRIPTS, describe_series, embed, render, strip
+from cru.reporting.page import SCRIPTS, describe_series, embed, encode_frames, render
 from tests.evaluation.handmade import filled_in, frames, weather
 
-EMPTY = {"title": "x", "made": "", "looks": {}, "tables": [], "runtime": None, "runs": [], "experiments": []}
+EMPTY = {"title": "x", "made": "", "styles": {}, "tables": [], "runtime": None, "runs": [], "experiments": []}
 
 
 @given(st.text())
@@ -67,8 +67,8 @@ def test_a_series_of_features():
     channel = series["channels"][1]
     assert channel["seen"]["at"] == list(range(365)) and channel["withheld"]["at"] == list(range(365, 730))
     np.testing.assert_allclose(channel["seen"]["values"], first.targets[:365, 1], rtol=1e-3)
-    np.testing.assert_allclose(series["said"]["a"]["mean"][1], first.mean[:, 1], rtol=1e-3)
-    assert series["said"]["b"]["std"] is None and series["said"]["a"]["gain"][-1] is None
+    np.testing.assert_allclose(series["predictions"]["a"]["mean"][1], first.mean[:, 1], rtol=1e-3)
+    assert series["predictions"]["b"]["std"] is None and series["predictions"]["a"]["gain"][-1] is None
 
 
 def test_features_never_seen_are_left_out():
@@ -79,26 +79,26 @@ def test_features_never_seen_are_left_out():
         {"a": station._replace(mask=mask, target_mask=known)}, names="pqrst", units=(), regression=False
     )
     assert [channel["name"] for channel in series["channels"]] == list("qrst")
-    assert len(series["said"]["a"]["mean"]) == 4
+    assert len(series["predictions"]["a"]["mean"]) == 4
 
 
 def test_a_series_of_images():
     series = describe_series({"a": frames()}, names=("sine", "cosine"), units=("–", "–"), regression=True)
     assert series["frames"]["truth"] is None and len(series["noise"]) == 20 and "truth" in series["channels"][0]
     filled = describe_series({"a": filled_in()}, names=("image",), units=("",), regression=False)
-    assert filled["channels"] == [] and filled["frames"]["truth"] and filled["said"]["a"]["frames"]
+    assert filled["channels"] == [] and filled["frames"]["truth"] and filled["predictions"]["a"]["frames"]
     assert filled["frames"]["observed"].count("1") == filled_in().observed.sum()
     error = np.sqrt(((filled_in().targets - filled_in().mean) ** 2).mean((1, 2, 3)))
-    np.testing.assert_allclose(filled["said"]["a"]["error"], error, rtol=1e-3)
+    np.testing.assert_allclose(filled["predictions"]["a"]["error"], error, rtol=1e-3)
 
 
-def test_a_strip_holds_the_frames_one_above_another():
+def test_encoded_frames_are_one_above_another():
     import base64
     import io
 
     from PIL import Image
 
     shown = filled_in().targets[:, 0]
-    data = strip(shown).removeprefix("data:image/png;base64,")
+    data = encode_frames(shown).removeprefix("data:image/png;base64,")
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
     np.testing.assert_allclose(pixels.reshape(30, 24, 24) / 255, shown, atol=0.5 / 255 + 1e-9)

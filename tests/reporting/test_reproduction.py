@@ -111,7 +111,7 @@ def scripts(monkeypatch):
     return use
 
 
-def test_failures_are_told_and_do_not_stop_the_others(tmp_path, scripts):
+def test_failures_are_reported_and_do_not_stop_the_others(tmp_path, scripts):
     scripts("import sys; sys.exit('cru: it broke' if sys.argv[2] == 'gru' else 0)")
     cells = missing(["pendulum-regression"], ["gru", "cru"], seeds=1, ledger_path=tmp_path / "l", folder=tmp_path)
     lines = []

@@ -24,7 +24,7 @@ def test_a_run_is_read_back(pendulum_runs):
     assert folder.record["run"] and folder.settings.training.epochs == 2
 
 
-def test_what_is_said_of_the_test_series_makes_the_score_of_the_ledger(pendulum_runs):
+def test_the_predictions_of_the_page_give_the_score_of_the_ledger(pendulum_runs):
     for tested in predict_test_series(find_folders([pendulum_runs])):
         square = np.concatenate([((o.targets - o.mean) ** 2).ravel() for o in tested.outputs])
         score = tested.folder.record["scores"]["best"]["test"]["all"]["mse"]
@@ -58,11 +58,11 @@ def test_a_run_on_series_of_its_own_is_not_shown_with_others(tmp_path, pendulum_
     settings = tiny_settings(epochs=1)
     settings = type(settings)(data=data, model=settings.model, training=settings.training)
     run(settings, tmp_path / "own", splits=tiny_splits())
-    with pytest.raises(ValueError, match=r"trained on series of its own.* of a, b; its settings name 4 of image"):
+    with pytest.raises(ValueError, match=r"trained on its own series.* of a, b. Its settings name 4 of image"):
         list(predict_test_series([read_folder(tmp_path / "own")]))
     assert evaluate(load_model(tmp_path / "own"), tiny_splits().test)["mse"] > 0
     folder = read_folder(tmp_path / "own")
-    with pytest.raises(ValueError, match="trained on series of its own"):
+    with pytest.raises(ValueError, match="trained on its own series"):
         folder.check(tiny_splits().test)  # even if they look like its own: nobody can tell
 
 

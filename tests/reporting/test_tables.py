@@ -65,7 +65,7 @@ def test_shortened_runs_never_enter_the_paper_s_table():
     assert cells(2, "pendulum-regression")["rkn"].ours is None
 
 
-def test_naive_models_are_shown_and_those_that_lose_to_them_said():
+def test_naive_baselines_and_models_that_lose_to_them_are_shown():
     found = cells(1, "ushcn-extrapolation")
     assert found["climatology"].naive and found["climatology"].ours.mean == pytest.approx(0.93)
     assert found["cru"].beaten and not found["climatology"].beaten and found["cru"].mark == INSIDE

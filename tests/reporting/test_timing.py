@@ -67,5 +67,5 @@ def test_what_was_measured_is_kept_by_experiment(tmp_path):
     assert read_seconds(path) == {("a", "cru"): 3.0, ("b", "cru"): 2.0}
     for wrong in ('{"a": 1}', '{"a": {"cru": []}}'):
         path.write_text(wrong)
-        with pytest.raises(ValueError, match="must hold seconds by experiment and model"):
+        with pytest.raises(ValueError, match="must hold seconds by preset and model"):
             read_seconds(path)

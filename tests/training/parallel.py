@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from cru.training import run
-from cru.training.engine import Engine
+from cru.training.loop import Engine
 from tests.training.tiny import tiny_settings, tiny_splits
 
 

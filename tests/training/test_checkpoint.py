@@ -81,7 +81,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file(path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_the_optimizer_goes_on_as_if_nothing_had_happened(kind, tmp_path):
+def test_the_optimizer_continues_exactly(kind, tmp_path):
     def steps(parameter, optimizer, targets):
         for target in targets:
             optimizer.zero_grad()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from cru import native
 from cru.errors import RunError
 from cru.evaluation import evaluate
 from cru.models import Prediction
@@ -15,6 +16,7 @@ from cru.training.checkpoint import read_checkpoint
 from cru.training.experiment import make_model
 from cru.training.loop import Batches, Loop, clip_gradient
 from cru.training.run import RunCheckpointer
+from tests.helpers import calls_of
 from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times
 
 
@@ -162,7 +164,7 @@ def test_a_finished_run_is_not_run_again(splits, tmp_path):
 
 def test_a_folder_with_another_run_is_refused(splits, tmp_path):
     run(tiny_settings(), tmp_path / "r", splits=splits)
-    with pytest.raises(ValueError, match="already holds a run: `resume` it"):
+    with pytest.raises(ValueError, match="already holds a run"):
         run(tiny_settings(), tmp_path / "r", splits=splits)
     with pytest.raises(ValueError, match=r"they differ in training\.epochs"):
         run(tiny_settings(epochs=9), tmp_path / "r", splits=splits, resume=True)
@@ -179,7 +181,7 @@ def test_early_stopping(splits, tmp_path):
     assert record["epochs"] == record["scores"]["best"]["epoch"] + 2 < 50
 
 
-def test_a_rule_needs_no_epochs(splits, tmp_path):
+def test_a_naive_baseline_needs_no_epochs(splits, tmp_path):
     record = run(tiny_settings("series-mean", options={}), tmp_path / "r", splits=splits)
     assert record["epochs"] == 0 and record["parameters"] == 0
     assert 0 < record["scores"]["best"]["test"]["all"]["mse"] < 1
@@ -187,11 +189,11 @@ def test_a_rule_needs_no_epochs(splits, tmp_path):
     assert evaluate(model, splits.test)["mse"] == pytest.approx(record["scores"]["best"]["test"]["all"]["mse"])
 
 
-def test_a_model_that_looks_ahead_is_refused_for_a_causal_task():
+def test_a_model_that_is_not_causal_is_refused_for_a_causal_task():
     import cru
 
     causal = cru.data.one_step_ahead(tiny_series().train)
-    with pytest.raises(ValueError, match="'linear' looks at later inputs"):
+    with pytest.raises(ValueError, match="'linear' uses later inputs"):
         make_model(tiny_settings("linear", options={}), causal)
 
 
@@ -224,7 +226,7 @@ def test_a_single_nan_is_skipped_and_counted(splits, tmp_path):
     assert [record["skipped"] for record in progress.history] == [1, 2, 2]
 
 
-def test_several_in_a_row_stop_the_run_with_its_whereabouts(splits, tmp_path):
+def test_repeated_nonfinite_steps_stop_the_run_and_name_the_place(splits, tmp_path):
     loop = loop_with(lambda call: call > 5, splits, tmp_path, max_skipped=3)
     with pytest.raises(RunError) as error:
         loop.run()
@@ -260,7 +262,7 @@ def test_a_limit_of_time_ends_a_run_after_the_epoch_under_way(tmp_path):
     assert rates == [0.01]
 
 
-def test_the_schedule_goes_by_the_time_where_that_is_further():
+def test_the_schedule_follows_the_time_limit_if_that_is_further():
     settings = tiny_settings(epochs=50, minutes=1.0, schedule="cosine")
     loop = Loop(settings.training, make_model(settings, tiny_splits().train), *tiny_splits()[:2])
     rates = []
@@ -307,3 +309,14 @@ def test_without_a_checkpointer_the_best_weights_stay_in_memory(splits, tmp_path
     kept, written = loop.checkpointer.best_weights(), weights(tmp_path / "r" / "best.safetensors")
     assert kept.keys() == {name.removeprefix("model.") for name in written}
     assert all(torch.equal(tensor, written[f"model.{name}"]) for name, tensor in kept.items())
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+def test_a_training_step_passes_through_few_files(splits):
+    settings = tiny_settings("cru")
+    model = make_model(settings, splits.train)
+    loop = Loop(settings.training, model, splits.train, splits.validation)
+    chosen = np.arange(5)
+    loop._step(chosen, 0, 0)  # the first step loads the compiled filter
+    found = calls_of(lambda: loop._step(chosen, 0, 0))
+    assert len(found) <= 15, sorted(found)

@@ -1,4 +1,4 @@
-"""The ``cru`` command. Each verb is a file of this folder; nothing heavy is imported before a verb runs."""
+"""The ``cru`` command. Each command is one file. Heavy libraries are imported when a command runs."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ app.command()(models)
 app.command()(stream)
 
 
-def _say_version(asked: bool) -> bool:
+def _print_version(asked: bool) -> bool:
     if asked:
         from importlib.metadata import version
 
@@ -55,7 +55,7 @@ def _say_version(asked: bool) -> bool:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Continuous Recurrent Units: Kalman filtering for irregular time series."""

@@ -1,4 +1,4 @@
-"""The console that all verbs write to."""
+"""The console of all commands."""
 
 import os
 import warnings
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 def make_console() -> "Console":
-    """Plain text: units stand in brackets, and numbers need no colours."""
+    """Make a console for plain text, without markup and colours: text has units in brackets."""
     from cru.console import PlainConsole
 
     console = PlainConsole()
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 200  # a file or a pipe has no edge
+        console.width = 200  # a file or a pipe has no width
     return console
 
 
 @contextmanager
-def noting(console: "Console") -> Iterator[None]:
-    """What the library warns of, as notes on the console."""
+def print_warnings(console: "Console") -> Iterator[None]:
+    """Print warnings of the library as notes on the console."""
     with warnings.catch_warnings(action="always", category=UserWarning):
         warnings.showwarning = lambda message, *_, **__: console.print(f"Note: {message}", soft_wrap=True)
         yield

@@ -1,4 +1,4 @@
-"""``cru data``: which datasets there are, prepare one, look at one."""
+"""``cru data``: list, prepare and show datasets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +8,10 @@ import typer
 from cru.cli.console import make_console
 from cru.cli.options import DataDir, FigureFile
 
-app = typer.Typer(help="List, prepare and look at the datasets.", no_args_is_help=True)
+app = typer.Typer(help="List, prepare and show datasets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A dataset of `cru data list`.")]
-Seed = Annotated[int, typer.Option(help="Fixes simulation, split and subsampling.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of simulation, split and subsampling.", min=0)]
 
 
 @app.command("list")
@@ -31,7 +31,7 @@ def list_() -> None:
 
 @app.command()
 def prepare(name: Name, data_dir: DataDir = None, seed: Seed = 0) -> None:
-    """Make a dataset ready: find or download the raw files, read them, keep the result."""
+    """Prepare a dataset: find or download the raw files, read them, and store the result."""
     import time
 
     from cru.data.cache import cache_dir
@@ -51,7 +51,7 @@ def show(
     seed: Seed = 0,
     out: FigureFile = None,
 ) -> None:
-    """Show counts, gaps and missing rates of the training set, and write a picture of a few series or frames."""
+    """Show counts, gaps and missing rates of the training set, and write a figure of some series or frames."""
     from rich.table import Table
 
     from cru.data import summary
@@ -59,7 +59,7 @@ def show(
     from cru.reporting.figures import check_path, draw_dataset, save
 
     entry = dataset(name)
-    path = check_path(out or Path(f"{name}.png"))  # before the long part
+    path = check_path(out or Path(f"{name}.png"))  # before the long computation
     splits = entry.load(data_dir=data_dir, seed=seed, progress=make_console().is_terminal, **entry.as_measured)
     sizes = Table("", *splits._fields, box=None, pad_edge=False)
     columns = [summary.overview(part) for part in splits]

@@ -1,4 +1,4 @@
-"""``cru doctor``: what this machine has, and what is missing."""
+"""``cru doctor``: show what is installed on this machine, and what is missing."""
 
 import os
 import platform
@@ -47,7 +47,7 @@ def _device() -> str:
 
 
 def _inductor() -> str:
-    """The compiler that torch.compile needs on a CPU."""
+    """Describe the compiler that torch.compile needs on a CPU."""
     from cru.native.build import compiler
 
     command = compiler()
@@ -77,7 +77,7 @@ def _data() -> Iterator[tuple[str, str]]:
         yield "raw data", "CRU_DATA_DIR is not set: raw files are downloaded when they are needed"
     else:
         there = Path(folder).is_dir()
-        yield "raw data", folder if there else f"MISSING: CRU_DATA_DIR names {folder}, which is no folder"
+        yield "raw data", folder if there else f"MISSING: CRU_DATA_DIR is {folder}, which is not a folder"
     yield "prepared data", str(cache_dir())
     for name in DATASETS:
         yield f"  {name}", ", ".join(prepared(name)) or f"not yet: cru data prepare {name}"

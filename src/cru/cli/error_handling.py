@@ -17,7 +17,7 @@ class ErrorHandlingGroup(TyperGroup):
     """A group of commands that prints errors for users without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and print what was wrong."""
+        """Run the command. Print an error as one sentence."""
         try:
             return super().invoke(ctx)
         except (ValueError, OSError) as error:
@@ -27,16 +27,17 @@ class ErrorHandlingGroup(TyperGroup):
             typer.secho(f"cru: {printable(self._sentence(error, ctx))}", fg="red", err=True)
             raise typer.Exit(FAILED) from None
         except KeyboardInterrupt as stop:
-            said = str(stop) or "nothing half-written was left behind."
-            typer.echo(f"\ncru: interrupted; {printable(said)}", err=True)
+            result = str(stop) or "no incomplete file is left."
+            typer.echo(f"\ncru: interrupted; {printable(result)}", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
     def _sentence(self, error: Exception, ctx: Any) -> str:
+        """Render an error with the names of the options of this command, followed by its notes."""
         if isinstance(error, OSError) and error.strerror:  # from the operating system
             return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
         if isinstance(error, InputError):
             return " ".join(error.render(option_names(self.get_command(ctx, ctx.invoked_subcommand))).split())
-        return " ".join(str(error).split())
+        return " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
 
 
 def option_names(command: Any) -> dict[str, str]:

@@ -1,20 +1,22 @@
-"""``cru forecast``: what comes after the last reading of each series."""
+"""``cru forecast``: forecast every series after its last observation."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console, noting
+from cru.cli.console import make_console, print_warnings
 from cru.cli.options import AllowCode, Level, ModelFolder, TableFile, as_length, find_own_code
 
 
 def forecast(
     model: ModelFolder,
-    horizon: Annotated[str, typer.Option(help='How far: "30D", "6h"; a number where times are numbers.')],
+    horizon: Annotated[str, typer.Option(help='Horizon: "30D", "6h", or a number if times are numbers.')],
     out: TableFile,
-    table: Annotated[Path | None, typer.Argument(help="Readings to start from; those of training without it.")] = None,
-    every: Annotated[str | None, typer.Option(help="The step; about the typical gap without it.")] = None,
+    table: Annotated[
+        Path | None, typer.Argument(help="Observations to start from. Default: the training table.")
+    ] = None,
+    every: Annotated[str | None, typer.Option(help="Step between forecasts. Default: about the typical gap.")] = None,
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
@@ -27,7 +29,7 @@ def forecast(
     forecaster = Forecaster.load(model, allow_code=allow_code)
     steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
     console = make_console()
-    with noting(console):
-        answers = forecaster.forecast(table, **steps, level=level or [50, 90])
-        write_frame(answers, out)
-    console.print(f"{len(answers):,} rows in {out}.", soft_wrap=True)
+    with print_warnings(console):
+        predictions = forecaster.forecast(table, **steps, level=level or [50, 90])
+        write_frame(predictions, out)
+    console.print(f"{len(predictions):,} rows in {out}.", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``cru list``: what there is to run."""
+"""``cru list``: list presets, models and datasets."""
 
 from cru.cli.console import make_console
 

@@ -1,4 +1,4 @@
-"""``cru models``: which models there are, and how many parameters each has on each dataset."""
+"""``cru models``: list the models with their numbers of parameters, or the options of one model."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from cru.cli.options import find_own_code
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="A model, for its options; all of them without it.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A model, to show its options. Default: list all models.")] = None,
 ) -> None:
     """List the models with their parameter counts at the sizes of the paper, or show the options of one."""
     from rich.table import Table
@@ -25,9 +25,9 @@ def models(
         find_own_code(name)
         table = Table("option", "type", "default", box=None, pad_edge=False)
         for field in fields(entry(name).model.Config):
-            table.add_row(field.name, _words(field.type), str(field.default))
+            table.add_row(field.name, _type_name(field.type), str(field.default))
         console.print(f"{name}: {entry(name).about}")
-        console.print(table if table.row_count else "There is nothing to choose.")
+        console.print(table if table.row_count else "This model has no options.")
         return
     from cru.training.paper import PAPER_DATASETS
 
@@ -37,7 +37,10 @@ def models(
     for model, about in MODELS.items():
         table.add_row(model, about.about, *(_count(model, dataset) for dataset in PAPER_DATASETS))
     console.print(table)
-    console.print("\nParameters at the sizes of the paper; a dash: the model cannot do the task.", soft_wrap=True)
+    console.print(
+        "\nNumber of parameters at the sizes of the paper. A dash means that the model does not support the task.",
+        soft_wrap=True,
+    )
 
 
 def _count(model: str, dataset: str) -> str:
@@ -49,5 +52,5 @@ def _count(model: str, dataset: str) -> str:
         return "-"
 
 
-def _words(kind: object) -> str:
+def _type_name(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind).replace("torch.nn.modules.module.", "nn.")

@@ -10,28 +10,30 @@ if TYPE_CHECKING:
     from cru.forecaster import Forecaster
 
 DEFAULT_LEDGER = Path("results/ledger.jsonl")
-Ledger = Annotated[Path, typer.Option(help="The file that gets one line for every finished run.")]
+Ledger = Annotated[Path, typer.Option(help="File with one line for every finished run.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder with the raw files. Without it CRU_DATA_DIR, or a download from the source."),
+    typer.Option(help="Folder with the raw files. Default: CRU_DATA_DIR, or a download from the source."),
 ]
-FigureFile = Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; NAME.png by default.")]
+FigureFile = Annotated[Path | None, typer.Option(help="Output file: .png, .svg or .pdf. Default: NAME.png.")]
 ModelFolder = Annotated[Path, typer.Argument(help="A folder that `cru fit` wrote.")]
-TableFile = Annotated[Path, typer.Option(help="The .csv or .parquet file for the answers.")]
-Level = Annotated[list[float] | None, typer.Option(help="An interval in per cent; may be repeated [50 and 90].")]
+TableFile = Annotated[Path, typer.Option(help="Output file for the predictions: .csv or .parquet.")]
+Level = Annotated[
+    list[float] | None, typer.Option(help="Level of an interval in per cent; may be repeated [50 and 90].")
+]
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Import the module:Class that the folder names, which runs its code.")
+    bool, typer.Option("--allow-code", help="Import the module:Class that the folder names. This runs its code.")
 ]
 
 
 def find_own_code(model: str = "", *, allow_code: bool = False) -> None:
-    """Put the current folder on the import path, for a model of the user or for code that the user allows."""
+    """Add the current folder to the import path, for a model of the user or for code that the user allows."""
     if allow_code or ":" in model:
         sys.path.append(str(Path.cwd()))
 
 
 def as_length(text: str | None, forecaster: "Forecaster") -> float | str | None:
-    """Convert a length of time to a number where times are numbers. The forecaster refuses anything else."""
+    """Convert a duration to a number if times are numbers. The forecaster rejects anything else."""
     if text is None or forecaster.clock_.kind != "number":
         return text
     try:

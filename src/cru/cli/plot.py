@@ -1,36 +1,36 @@
-"""``cru plot``: a picture of one series with its mean and bands."""
+"""``cru plot``: draw one series with its mean and prediction intervals."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console, noting
+from cru.cli.console import make_console, print_warnings
 from cru.cli.options import AllowCode, ModelFolder, as_length, find_own_code
 
 
 def plot(
     model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
-    series: Annotated[str | None, typer.Option(help="The id of the series; the first of the table without it.")] = None,
+    series: Annotated[str | None, typer.Option(help="The id of the series. Default: the first of the table.")] = None,
     horizon: Annotated[
-        str | None, typer.Option(help="So far after the last reading; else a tenth of the span.")
+        str | None, typer.Option(help="Horizon after the last observation. Default: a tenth of the span.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where it goes: .png, .svg or .pdf; SERIES.png by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file: .png, .svg or .pdf. Default: SERIES.png.")] = None,
     allow_code: AllowCode = False,
 ) -> None:
-    """Draw the readings of a series, the mean, the 50 and 90 % bands, and its gaps."""
+    """Draw the observations of a series, the mean, the 50 and 90 % intervals, and the gaps."""
     from cru.forecaster import Forecaster
     from cru.forecaster.plot import draw, one_series
     from cru.reporting.figures import check_path, save
 
     if out is not None:
-        check_path(out)  # before the long part
+        check_path(out)  # before the long computation
     find_own_code(allow_code=allow_code)
     forecaster = Forecaster.load(model, allow_code=allow_code)
-    readings, name = one_series(forecaster, table, series)
+    observations, name = one_series(forecaster, table, series)
     console = make_console()
-    with noting(console):
-        figure = draw(forecaster, readings, horizon=as_length(horizon, forecaster))
+    with print_warnings(console):
+        figure = draw(forecaster, observations, horizon=as_length(horizon, forecaster))
     path = save(figure, out or Path(f"{name or 'series'}.png".replace("/", "-")))
     console.print(f"Picture: {path}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``cru report``: one page to look at runs."""
+"""``cru report``: write an HTML page of runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +11,15 @@ from cru.errors import InputError
 
 
 def report(
-    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, folders that hold such, or ledgers.")],
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Its title.")] = None,
-    series: Annotated[int, typer.Option(help="Test series of each experiment to look at.", min=1)] = 12,
-    runtime: Annotated[bool, typer.Option("--runtime", help="Measure the layers here: runtime against M.")] = False,
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, folders that contain them, or ledgers.")],
+    out: Annotated[Path, typer.Option(help="Output file.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    series: Annotated[int, typer.Option(help="Number of test series of each experiment.", min=1)] = 12,
+    runtime: Annotated[bool, typer.Option("--runtime", help="Measure the runtime of the layers by M.")] = False,
     data_dir: DataDir = None,
     allow_code: AllowCode = False,
 ) -> None:
-    """Write one HTML page of scores, curves and test series, which opens from disk and needs nothing else."""
+    """Write one self-contained HTML page of scores, curves and test series."""
     from cru.reporting.page import render
     from cru.reporting.report import collect
 

@@ -1,4 +1,4 @@
-"""``cru reproduce``: the paper's whole grid."""
+"""``cru reproduce``: run all experiments of the paper."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,29 +7,31 @@ import typer
 
 from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger, find_own_code
-from cru.cli.signals import terminated_like_interrupted
+from cru.cli.signals import sigterm_as_interrupt
 from cru.errors import RunError
 
 
 def reproduce(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="PRESETS:MODELS:SEEDS, with commas; group after group, in place of the options."),
+        typer.Argument(help="PRESETS:MODELS:SEEDS, with commas. Groups run in order and replace the options."),
     ] = None,
     presets: Annotated[
-        str, typer.Option(help="Which experiments, with commas; those of Tables 1-3 and the figures by default.")
+        str, typer.Option(help="Presets, with commas. Default: those of Tables 1-3 and of the figures.")
     ] = "",
-    models: Annotated[str, typer.Option(help="Which models, with commas; all by default.")] = "",
-    seeds: Annotated[int, typer.Option(help="Seeds 0, 1, ... of each.", min=1)] = 5,
-    hours: Annotated[float, typer.Option(help="Stop after so long.", min=0.0)] = 2.0,
-    jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.", min=1)] = 2,
+    models: Annotated[str, typer.Option(help="Models, with commas. Default: all.")] = "",
+    seeds: Annotated[int, typer.Option(help="Number of seeds of each model: 0, 1, ...", min=1)] = 5,
+    hours: Annotated[float, typer.Option(help="Time limit.", min=0.0)] = 2.0,
+    jobs: Annotated[int, typer.Option(help="Number of parallel runs, with one thread each.", min=1)] = 2,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
     ledger: Ledger = DEFAULT_LEDGER,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is missing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the missing runs.")] = False,
 ) -> None:
-    """Run what the ledger does not have yet of the paper's tables, cheapest first, then of the figures; call it again
-    to go on."""
+    """Run the experiments of the paper that are not in the ledger, the cheapest first, then those of the figures.
+
+    Call it again to continue.
+    """
     from cru.reporting.ledger import read
     from cru.reporting.reproduction import Group, missing_in, split_names
     from cru.reporting.reproduction import reproduce as run_all
@@ -37,13 +39,13 @@ def reproduce(
 
     find_own_code(models)
     console = make_console()
-    wanted = [Group.parse(text) for text in groups or []]
-    wanted = wanted or [Group(split_names(presets), split_names(models), seeds)]  # a model may be "module:Class"
+    selected = [Group.parse(text) for text in groups or []]
+    selected = selected or [Group(split_names(presets), split_names(models), seeds)]  # a model may be "module:Class"
     if not (groups or presets or models):
-        wanted += RUNS.values()
-    cells = missing_in(wanted, ledger_path=ledger, folder=out)
+        selected += RUNS.values()
+    cells = missing_in(selected, ledger_path=ledger, folder=out)
     total = sum(cell.seconds for cell in cells) / 3600
-    source = "" if read(ledger) else ", by the paper's own seconds, which is far too long"
+    source = "" if read(ledger) else ", estimated from the seconds of the paper, which are far too long"
     console.print(f"{len(cells)} runs are missing, about {total:.1f} hours on one core{source}.", soft_wrap=True)
     if dry_run:
         for cell in cells:
@@ -53,9 +55,9 @@ def reproduce(
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)
 
-    with terminated_like_interrupted():  # which stops the runs, too
+    with sigterm_as_interrupt():  # an interrupt also stops the runs
         failed = run_all(cells, hours=hours, jobs=jobs, ledger_path=ledger, data_dir=data_dir, say=say)
-    left = len(missing_in(wanted, ledger_path=ledger, folder=out))
+    left = len(missing_in(selected, ledger_path=ledger, folder=out))
     console.print(f"{left} runs are still missing." if left else "The ledger is complete: see `cru table`.")
     if failed:
         raise RunError(f"{len(failed)} runs failed: {', '.join(failed)}.")

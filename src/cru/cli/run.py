@@ -1,4 +1,4 @@
-"""``cru run``: one experiment, one model, one seed."""
+"""``cru run``: train and score one model on one preset with one seed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger, find_own_code
-from cru.cli.signals import terminated_like_interrupted
+from cru.cli.signals import sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from cru.training.settings import RunSettings
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 def run(
     preset: Annotated[str, typer.Argument(help="A preset of `cru list`, or the path of a TOML file.")],
     model: Annotated[str, typer.Option(help="A model of `cru list`, or module:Class.")] = "cru",
-    seed: Annotated[int, typer.Option(help="Fixes initial weights and order; --set data.seed= the data.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of initial weights and order. For the data, use --set data.seed=.", min=0)
+    ] = 0,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: training.epochs=5.")
     ] = None,
     data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/PRESET/MODEL-SEED by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut short.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/PRESET/MODEL-SEED.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     ledger: Ledger = DEFAULT_LEDGER,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard.")] = False,
 ) -> None:
     """Train a model on an experiment and score it on the test set.
 
@@ -36,15 +38,15 @@ def run(
     settings = settings_for(preset, model, seed=seed, changes=change or [])
     folder = out or default_folder(settings)
     try:
-        with terminated_like_interrupted():
+        with sigterm_as_interrupt():
             train(settings, folder, data_dir=data_dir, resume=resume, ledger_path=ledger, tensorboard=tensorboard)
     except KeyboardInterrupt:
-        hint = "its last epoch is kept: the same command with --resume goes on." if _started(folder) else ""
-        raise KeyboardInterrupt(hint or "before its first epoch was done.") from None
+        hint = "its last epoch is stored. Continue with --resume." if _started(folder) else ""
+        raise KeyboardInterrupt(hint or "its first epoch was not complete.") from None
 
 
 def default_folder(settings: "RunSettings") -> Path:
-    """Where a run is kept if nothing else is said; changed settings have a folder of their own."""
+    """Return the default folder of a run. Changed settings add a hash to its name."""
     from cru.training.presets import changed_from_preset
 
     name = f"{settings.model.name}-{settings.seed}"
@@ -62,7 +64,7 @@ def train(
     from cru.errors import RunError
     from cru.reporting import ledger
     from cru.training.callbacks import CallbackList, TensorBoard, make_progress_callback
-    from cru.training.engine import Engine
+    from cru.training.loop import Engine
     from cru.training.run import run
 
     engine, console = Engine(), make_console()
@@ -75,12 +77,13 @@ def train(
     try:
         record = run(settings, folder, callback=callback, engine=engine, progress=console.is_terminal, **options)
     except RunError as error:
-        kept = f" Its last epoch is kept in {folder}." if _started(folder) else ""
-        raise RunError(f"{error}{kept}") from error
+        if _started(folder):
+            error.add_note(f"Its last epoch is stored in {folder}.")
+        raise
     if engine.main:
         ledger.append(ledger_path, record)
         _show(record, folder)
-    _leave(engine)
+    _end_process_group(engine)
 
 
 def _show(record: dict[str, Any], folder: Path) -> None:
@@ -91,20 +94,20 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     metrics = [name for name in record["scores"]["best"]["test"][scored] if name != "count"]
     table = Table(f"test set, {scored} targets", *metrics, box=None, pad_edge=False)
     for name, scores in rows.items():
-        found = scores["test"][scored]  # the last epoch lacks Rubanova's average
+        found = scores["test"][scored]  # the last epoch has no score of Rubanova et al.
         table.add_row(name, *(f"{found[metric]:.5g}" if metric in found else "–" for metric in metrics))
     console = make_console()
     console.print(table)
     short = ", shortened" if record["shortened"] else ""
-    seconds = f"{record['seconds_per_epoch']:.1f} s an epoch, {record['parameters']:,} parameters{short}"
-    console.print(f"{seconds}. Kept in {folder}.", soft_wrap=True)
+    seconds = f"{record['seconds_per_epoch']:.1f} s per epoch, {record['parameters']:,} parameters{short}"
+    console.print(f"{seconds}. Stored in {folder}.", soft_wrap=True)
 
 
 def _started(folder: Path) -> bool:
     return (folder / "last.safetensors").exists()
 
 
-def _leave(engine: Any) -> None:
-    """End the process group where there is one, so that no worker waits for another."""
+def _end_process_group(engine: Any) -> None:
+    """End the process group, if there is one, so that no process waits for another."""
     if engine.share[1] > 1:
         engine.accelerator.end_training()

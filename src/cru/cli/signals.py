@@ -1,4 +1,4 @@
-"""The end of a service, SIGTERM, as if it were Ctrl-C."""
+"""Handle SIGTERM, the end of a service, like Ctrl-C."""
 
 import signal
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, until the end of the context."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGTERM inside of the context."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

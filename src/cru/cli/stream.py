@@ -1,4 +1,4 @@
-"""``cru stream``: readings in, predictions out, as JSON lines."""
+"""``cru stream``: read observations and write predictions as JSON lines."""
 
 import json
 import os
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 
 def stream(
     model: ModelFolder,
-    ahead: Annotated[str | None, typer.Option(help="Predict so long after each reading, 6h say; else at it.")] = None,
-    level: Annotated[list[float] | None, typer.Option(help="An interval in per cent; may be repeated.")] = None,
+    ahead: Annotated[str | None, typer.Option(help="Lead time of the predictions, such as 6h. Default: 0.")] = None,
+    level: Annotated[
+        list[float] | None, typer.Option(help="Level of an interval in per cent; may be repeated.")
+    ] = None,
     drop_late: Annotated[
         bool,
-        typer.Option("--drop-late", help="Drop a reading from before its series' last one, rather than refuse it."),
+        typer.Option("--drop-late", help="Drop an observation before the last one of its series, without an error."),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option(help="A table of readings to begin with, that of training say, where no state is kept yet."),
+        typer.Option(help="A table of first observations, for example that of training, if there is no state yet."),
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Go on from this file if it is there, and keep the state in it at the end.")
+        Path | None, typer.Option(help="Continue from this file if it exists, and store the state in it at the end.")
     ] = None,
     allow_code: AllowCode = False,
 ) -> None:
-    """Take readings from standard input, one JSON object a line, and write a prediction for each.
+    """Read observations from standard input, one JSON object per line, and write a prediction for each.
 
-    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is a reading, one without values a query. A model that was
-    fitted without ids needs none. A line that makes no sense is answered with {"line": 3, "error": "..."}, and the
-    stream goes on.
+    A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is an observation. A line without values is a query. A model
+    that was fitted without ids needs no id. The response to a wrong line is {"line": 3, "error": "..."}, and the stream
+    continues.
     """
     from cru.forecaster import Forecaster
     from cru.forecaster.queries import check_levels
@@ -58,7 +60,7 @@ def stream(
         alone: Any = nullcontext()
     else:
         check_writable(state)
-        place = state.resolve()  # one lock for all the names of the file
+        place = state.resolve()  # one lock for all names of the file
         found = f"{state}, which another `cru stream` uses"
         refusal = InputError("state", "be used by one process at a time", found, "Stop it first.")
         alone = only_process(place.with_name(f".{place.name}.lock"), refusal)
@@ -71,16 +73,16 @@ def stream(
 
 
 def _stream(live: "Stream", gap: float, levels: tuple[float, ...], state: Path | None) -> None:
-    """CalibratedPrediction all lines of standard input, then keep the state."""
+    """Respond to all lines of standard input, then store the state."""
     with Stop() as stop:
         try:
-            for answer in answers(live, sys.stdin.buffer, gap, levels, stop):
-                sys.stdout.write(json.dumps(answer) + "\n")
+            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop):
+                sys.stdout.write(json.dumps(response) + "\n")
                 sys.stdout.flush()
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"the state is kept in {state}." if state else "no state is kept.") from None
+            raise KeyboardInterrupt(f"the state is stored in {state}." if state else "no state is stored.") from None
         finally:
             stop.busy = True
             if state is not None:
@@ -88,15 +90,15 @@ def _stream(live: "Stream", gap: float, levels: tuple[float, ...], state: Path |
 
 
 class Stop:
-    """Ctrl-C, the end of a service or of its terminal: the first signal ends the stream, but not within a line, of
-    which the state would keep a half; a second must not end the saving of the state.
+    """Handler of SIGINT, SIGTERM and SIGHUP. The first signal ends the stream, but not within a line.
 
-    Also because polars, at its import, makes a Ctrl-C wait for the end of a read that it interrupts, which here may
+    A line that is half processed would leave a wrong state. A second signal does not interrupt the saving of the state.
+    The handler is also needed because polars changes that of Ctrl-C: it then waits for the end of a read, which may
     never come.
     """
 
     def __init__(self) -> None:
-        self.asked = self.busy = False
+        self.requested = self.busy = False
 
     def __enter__(self) -> "Stop":
         numbers = [signal.SIGINT, signal.SIGTERM]
@@ -111,43 +113,45 @@ class Stop:
             signal.signal(number, handler)
 
     def __call__(self, *_: Any) -> None:
-        """A signal came."""
-        first, self.asked = not self.asked, True
+        """Handle a signal."""
+        first, self.requested = not self.requested, True
         if first and not self.busy:
             raise KeyboardInterrupt
 
 
-def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop) -> Iterator[dict[str, Any]]:
-    """An answer for each line that is not blank, until there are no more or it is asked to stop."""
+def respond_all(
+    live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop
+) -> Iterator[dict[str, Any]]:
+    """Yield a response for each line that is not blank, until the end of the input or a stop signal."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         stop.busy = True
         try:
-            said = answer(live, line, gap, levels)
+            response = respond(live, line, gap, levels)
         except (ValueError, OverflowError) as error:
             sentence = error.render({"late": "--drop-late"}) if isinstance(error, InputError) else str(error)
-            said = {"line": number, "error": " ".join(sentence.split())}
+            response = {"line": number, "error": " ".join(sentence.split())}
         stop.busy = False
-        yield said
-        if stop.asked:  # while it was busy
+        yield response
+        if stop.requested:  # a signal arrived during this line
             raise KeyboardInterrupt
 
 
-def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
-    """Take in one line, and predict."""
+def respond(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
+    """Process one line and predict."""
     import numpy as np
 
     try:
-        asked = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("a line must be one JSON object.") from None
     single = live.forecaster.columns_.id is None
     needed = {"time"} if single else {"id", "time"}
-    if not isinstance(asked, dict) or not needed <= asked.keys() <= {"id", "time", "values"}:
+    if not isinstance(message, dict) or not needed <= message.keys() <= {"id", "time", "values"}:
         first = "" if single else '"id", '
-        raise ValueError(f'a line must be an object with {first}"time" and, for a reading, "values".')
-    name, time, values = asked.get("id"), asked["time"], asked.get("values")
+        raise ValueError(f'a line must be an object with {first}"time" and, for an observation, "values".')
+    name, time, values = message.get("id"), message["time"], message.get("values")
     if values is not None and not isinstance(values, dict):
         raise ValueError('"values" must be an object from names to numbers.')
     if values is not None and not live.update(name, time, values):

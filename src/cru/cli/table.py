@@ -1,4 +1,4 @@
-"""``cru table``: the paper's tables, its numbers and ours."""
+"""``cru table``: show the tables of the paper with our scores."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,31 +8,31 @@ import typer
 
 from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger
-from cru.cli.signals import terminated_like_interrupted
+from cru.cli.signals import sigterm_as_interrupt
 
 
 class EpochChoice(StrEnum):
-    """Which weights are scored."""
+    """The epoch whose weights are scored."""
 
     best = "best"
     last = "last"
 
 
 def table(
-    number: Annotated[int | None, typer.Argument(help="1, 2 or 3; all by default.", min=1, max=3)] = None,
+    number: Annotated[int | None, typer.Argument(help="1, 2 or 3. Default: all.", min=1, max=3)] = None,
     ledger: Ledger = DEFAULT_LEDGER,
     epoch: Annotated[
-        EpochChoice, typer.Option(help="The best epoch on validation, or the last, as published.")
+        EpochChoice, typer.Option(help="The best epoch on validation, or the last one as published.")
     ] = EpochChoice.best,
     out: Annotated[Path | None, typer.Option(help="Write Markdown to this file instead.")] = None,
     time: Annotated[
-        bool, typer.Option("--time", help="First measure an epoch of each model, for Tables 1 and 2: up to an hour.")
+        bool, typer.Option("--time", help="First measure an epoch of each model for Tables 1 and 2, in up to an hour.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Show the paper's Tables 1, 2 and 3 with its numbers and ours side by side.
+    """Show Tables 1, 2 and 3 of the paper, with its scores and ours side by side.
 
-    What --time measures is kept beside the ledger, in seconds.json.
+    --time stores its measurements in seconds.json next to the ledger.
     """
     from cru.reporting import render
     from cru.reporting.ledger import compare_with_presets, read
@@ -61,7 +61,7 @@ def table(
         console.print("\nExperiments of ours\n", render.grid(render.other_rows(more)), "", sep="\n")
     console.print(f"{render.EPOCHS[epoch.value]} {render.LEGEND}", soft_wrap=True)
     if not entries:
-        console.print(f"There is no run in {ledger} yet: `cru reproduce` makes them.", soft_wrap=True)
+        console.print(f"There is no run in {ledger} yet. Use `cru reproduce`.", soft_wrap=True)
     if left_out:
         console.print(f"{left_out} shortened or changed runs in {ledger} are not shown.", soft_wrap=True)
 
@@ -72,11 +72,11 @@ def _measure(number: int | None, path: Path, data_dir: Path | None) -> None:
 
     console, presets = make_console(), timed_presets(number)
     if not presets:
-        raise ValueError(f"`--time` must be for Table 1 or 2, got Table {number}: the paper has no times in it.")
+        raise ValueError(f"--time must be used with Table 1 or 2, got Table {number}, which has no times.")
 
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)
 
-    with terminated_like_interrupted():
+    with sigterm_as_interrupt():
         for preset, seconds in measure_presets(presets, data_dir=data_dir, say=say):
             add_seconds(path, preset, seconds)

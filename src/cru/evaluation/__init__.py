@@ -1,4 +1,4 @@
-"""Evaluation: metrics as sums and counts, the ledger of finished runs, the paper's tables."""
+"""Evaluation: predictions, metrics as sums and counts, and diagnosis."""
 
 from cru.evaluation.evaluate import evaluate, predict
 from cru.evaluation.metrics import Scores, Tally

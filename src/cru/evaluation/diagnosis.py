@@ -1,4 +1,4 @@
-"""What lies behind a score: calibration, error against gap length, and what the Kalman gain answers to."""
+"""Diagnosis of predictions: calibration, error by gap length, and Kalman gain by noise and missing features."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -10,12 +10,14 @@ from jaxtyping import Float
 from cru.errors import InputError
 from cru.evaluation.evaluate import SeriesPrediction
 
-LEVELS = (0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99)
-_BINS = 12
+LEVELS = (0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99)  # nominal levels of the calibration curve
+_MAX_GROUPS = 12  # of gap lengths
+_MIN_STD = 1e-12  # divisor of standardised errors
+_QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 
 
 class Curve(NamedTuple):
-    """Numbers over a quantity, each a mean over ``counts`` entries."""
+    """A curve y(x). Each y is a mean over ``counts`` entries."""
 
     x: list[float]
     y: list[float]
@@ -31,9 +33,9 @@ class Spread(NamedTuple):
 
 
 def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> Curve | None:
-    """The share of targets inside the central interval of each nominal level; None where there are no intervals.
+    """Compute the coverage of the central interval at each nominal level, or None without intervals.
 
-    A model that knows how much it knows has the share equal to the level.
+    For a calibrated model, the coverage equals the level.
     """
     _check(outputs)
     scores = []
@@ -41,7 +43,7 @@ def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> 
         if output.std is None:
             return None
         chosen = counted(output, scored)
-        scores.append(np.abs(output.targets - output.mean)[chosen] / np.maximum(output.std[chosen], 1e-12))
+        scores.append(np.abs(output.targets - output.mean)[chosen] / np.maximum(output.std[chosen], _MIN_STD))
     distances = np.concatenate(scores)
     if len(distances) == 0:
         return None
@@ -51,9 +53,10 @@ def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> 
 
 
 def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
-    """Root mean squared error of the targets by the time since the model last saw anything (NaN: never before).
+    """Compute the root mean squared error by the time since the last observation.
 
-    ``scale`` divides the errors of each feature, so that features of different units can be counted together.
+    ``scale`` divides the errors of each feature, so that features with different units can be averaged. Targets before
+    the first observation are not counted.
     """
     _check(outputs)
     gaps, errors = [], []
@@ -71,8 +74,10 @@ def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", sc
 
 
 def gain_by_noise(outputs: Sequence[SeriesPrediction], *, skip: int = 5, bins: int = 8) -> Spread | None:
-    """The gain by the share of noise in the image; the first frames, whose gain comes from the vague start, are left
-    out. None without gain or noise."""
+    """Compute the distribution of the gain by the fraction of noise in the image, or None without gain or noise.
+
+    The first ``skip`` frames are left out, because the wide initial variance determines their gain.
+    """
     _check(outputs)
     if any(output.gain is None or output.noise is None for output in outputs):
         return None
@@ -82,7 +87,7 @@ def gain_by_noise(outputs: Sequence[SeriesPrediction], *, skip: int = 5, bins: i
 
 
 def gain_by_missing(outputs: Sequence[SeriesPrediction]) -> Spread | None:
-    """The gain by the number of features that are missing at a time point; None without gain or features."""
+    """Compute the distribution of the gain by the number of missing features, or None without gain or features."""
     if any(output.gain is None or output.is_image for output in outputs):
         return None
     groups = gain_groups(outputs)
@@ -91,7 +96,7 @@ def gain_by_missing(outputs: Sequence[SeriesPrediction]) -> Spread | None:
 
 
 def gain_groups(outputs: Sequence[SeriesPrediction]) -> dict[int, Float[np.ndarray, " n"]]:
-    """All gains at time points with a reading, by the number of features that are missing there."""
+    """Collect the gains at observed time points, by the number of missing features."""
     if all(output.gain is None for output in outputs):
         raise InputError("outputs", "hold a series of a model with a Kalman gain", "none")
     gain = np.concatenate([o.gain for o in outputs if o.gain is not None])
@@ -101,39 +106,39 @@ def gain_groups(outputs: Sequence[SeriesPrediction]) -> dict[int, Float[np.ndarr
 
 
 def counted(output: SeriesPrediction, scored: str) -> np.ndarray:
-    """The target entries that make the score."""
+    """Return the mask of the target entries that are scored."""
     mask = output.target_mask & output.hidden if scored == "hidden" else output.target_mask
     return np.broadcast_to(mask, output.targets.shape)
 
 
 def since_seen(output: SeriesPrediction) -> Float[np.ndarray, " time"]:
-    """Time since the last earlier moment at which anything was observed; NaN before the first.
+    """Compute the time since the last earlier observation, or NaN before the first.
 
-    >>> since_seen(output)  # seen at 0 and 1, asked at 3  # doctest: +SKIP
+    >>> since_seen(output)  # observations at 0 and 1, and a query at 3  # doctest: +SKIP
     array([nan, 1., 2.])
     """
     seen = output.times[output.observed]
     if len(seen) == 0:
         return np.full(len(output.times), np.nan)
-    before = np.searchsorted(seen, output.times, side="left") - 1  # strictly earlier: a reading is no gap from itself
+    before = np.searchsorted(seen, output.times, side="left") - 1  # strictly earlier
     gap: np.ndarray = np.where(before >= 0, output.times - seen[np.maximum(before, 0)], np.nan)
     return gap
 
 
 def _groups(x: np.ndarray) -> list[np.ndarray]:
-    """Each value by itself while there are few, otherwise neighbours in groups of about equal size.
+    """Group values: one group per value if there are few values, otherwise groups of about equal size.
 
-    A value that fills more than a group leaves the rest to the other groups, so that many short gaps do not push the
-    long ones together.
+    If one value fills more than a group, the other groups share the rest. Many equal short gaps then do not merge the
+    groups of long gaps.
     """
     values, counts = np.unique(x, return_counts=True)
-    if len(values) <= _BINS:
+    if len(values) <= _MAX_GROUPS:
         return [x == value for value in values]
     last: list[float] = []  # the largest value of each group
     size, left = 0, len(x)
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
         size += count
-        if size * (_BINS - len(last)) >= left:
+        if size * (_MAX_GROUPS - len(last)) >= left:
             last.append(value)
             size, left = 0, left - size
     place = np.searchsorted(last, x, side="left")
@@ -150,5 +155,5 @@ def _spread(x: np.ndarray, y: np.ndarray) -> Spread | None:
     kinds = np.unique(x)
     if len(kinds) == 0:
         return None
-    quantiles = [np.quantile(y[x == kind], [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() for kind in kinds]
+    quantiles = [np.quantile(y[x == kind], _QUANTILES).tolist() for kind in kinds]
     return Spread(kinds.tolist(), quantiles, [int((x == kind).sum()) for kind in kinds])

@@ -1,4 +1,4 @@
-"""Run a model on a set of series: scores, batches of predictions, and predictions by series."""
+"""Apply a model to a set of series: scores, batches of predictions, and predictions by series."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -24,13 +24,23 @@ def evaluate(
     share: tuple[int, int] = (0, 1),
     total: Callable[[Tensor], Tensor] | None = None,
 ) -> Scores:
-    """Score a model on series whose task has been chosen. Process ``share[0]`` of ``share[1]`` takes its share of the
-    batches; ``total`` adds up over the processes.
+    """Score a model on a set of series.
 
     >>> evaluate(model, splits.test)["mse"]  # doctest: +SKIP
+
+    Args:
+        model: the model.
+        series: series with a task.
+        batch_size: number of series in a batch.
+        device: device of the model.
+        share: index of this process and number of processes. Each process scores its own batches.
+        total: sums a tensor over the processes.
+
+    Raises:
+        ValueError: ``series`` has no task.
     """
     if series.task is None:
-        raise ValueError("`series` must have a task: cru.data.interpolation(series), say.")
+        raise ValueError("`series` must have a task. Apply one, such as cru.data.interpolation(series).")
     tally = Tally(series.target_shape, series.task.likelihood, scored=series.task.scored)
     for batch, prediction in predict(model, series, batch_size=batch_size, device=device, share=share):
         tally.add(prediction, batch)
@@ -58,34 +68,32 @@ def predict(
 
 
 class SeriesPrediction(NamedTuple):
-    """One series and the predictions of a model; arrays run over its time points.
+    """One series and the predictions of a model at its time points.
 
-    Features are in the units that the data came in where it knows them (``Scaler``); images lie in [0, 1].
-    ``std`` is None where the likelihood is Bernoulli, ``gain`` where the model has no Kalman gain; at time points with
-    nothing observed ``gain`` is NaN. ``noise`` is the share of an image that is noise, where the data knows it.
+    Features have their original units if the data has a ``Scaler``. Pixels of images are in [0, 1].
     """
 
     id: str
     times: Float64[np.ndarray, " time"]
-    values: Float[np.ndarray, "time *feature"]  # what the model saw
+    values: Float[np.ndarray, "time *feature"]  # inputs of the model
     mask: Bool[np.ndarray, "time *mask"]
     targets: Float[np.ndarray, "time *target"]
     target_mask: Bool[np.ndarray, "time *target_mask"]
     hidden: Bool[np.ndarray, "time *target_mask"]
     mean: Float[np.ndarray, "time *target"]
-    std: Float[np.ndarray, "time *target"] | None
-    gain: Float[np.ndarray, " time"] | None
-    noise: Float[np.ndarray, " time"] | None
+    std: Float[np.ndarray, "time *target"] | None  # None for a Bernoulli likelihood
+    gain: Float[np.ndarray, " time"] | None  # norm of the Kalman gain, NaN without an observation; None without a gain
+    noise: Float[np.ndarray, " time"] | None  # fraction of noise in an image; None if unknown
 
     @property
     def observed(self) -> Bool[np.ndarray, " time"]:
-        """Time points at which the model saw anything."""
+        """Time points with at least one observed input."""
         seen: np.ndarray = np.any(self.mask.reshape(len(self.times), -1), axis=1)
         return seen
 
     @property
     def is_image(self) -> bool:
-        """Whether the inputs are pictures."""
+        """Whether the inputs are images."""
         return self.values.ndim > 2
 
 
@@ -100,7 +108,7 @@ def predict_series(model: Model, series: SeriesSet, *, batch_size: int = 50) -> 
 
 
 def gain_norm(prediction: Prediction) -> Float[Tensor, "batch time"] | None:
-    """‖K‖ at each time, the two diagonals of the gain together; None for a model without one."""
+    """Compute ‖K‖ at each time, over both diagonals of the gain, or None for a model without a gain."""
     if "gain" not in prediction.intermediates:
         return None
     gain = prediction.intermediates["gain"]

@@ -1,4 +1,4 @@
-"""Scores as sums and counts over a set, never as means of batch means."""
+"""Scores as sums and counts over a whole set, instead of means of batch means."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ _HALF_WIDTH = {"coverage50": NormalDist().inv_cdf(0.75), "coverage90": NormalDis
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What a model reached on a set: over all targets, and over those that the task withheld from the inputs.
+    """Scores of a model on a set, over all targets ("all") and over targets that were not inputs ("hidden").
 
-    ``scored`` names the region of the headline number. ``mse``, ``mae``, ``crps`` and the coverages are means over
-    target entries; ``nll`` is summed over the entries of a time point and a mean over time points, as in the paper.
-    A region without targets has no scores.
+    ``scored`` names the region of the headline score. ``mse``, ``mae``, ``crps`` and coverages are means over target
+    entries. ``nll`` is the sum over the entries of a time point, averaged over time points, as in the paper. A region
+    without targets has no scores.
     """
 
     scored: str
@@ -38,12 +38,12 @@ class Scores:
         return self.regions[self.scored].get(metric, math.nan)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, without the features."""
+        """Convert to a dict for JSON, without the features."""
         return {"scored": self.scored, **self.regions}
 
 
 class Tally:
-    """Sums over batches. Merge those of several processes with `reduce`, then take the `scores`.
+    """Sums of scores over batches. `reduce` merges several processes, and `scores` returns the result.
 
     >>> tally = Tally(target_shape=(2,), likelihood="gaussian")
     >>> tally.scores()["mse"]
@@ -57,13 +57,13 @@ class Tally:
         self.width = target_shape[0] if self.flat else 1  # pixels are counted together
         self.sums = torch.zeros(len(REGIONS), len(self.metrics), self.width, dtype=torch.float64)
         self.counts = torch.zeros(len(REGIONS), self.width, dtype=torch.float64)  # target entries
-        self.points = torch.zeros(len(REGIONS), dtype=torch.float64)  # time points with any
-        self.of_series = torch.zeros(len(REGIONS), self.width, dtype=torch.float64)  # sums of each series' own MSE
+        self.points = torch.zeros(len(REGIONS), dtype=torch.float64)  # time points with a target
+        self.of_series = torch.zeros(len(REGIONS), self.width, dtype=torch.float64)  # sums of the MSE of each series
         self.series = torch.zeros(1, dtype=torch.float64)
 
     @torch.no_grad()
     def add(self, prediction: Prediction, batch: Batch) -> None:
-        """Count a batch in."""
+        """Add a batch."""
         entries = self._entries(prediction, batch)
         shape = batch.targets.shape
         for region, mask in enumerate((batch.target_mask, batch.target_mask & batch.hidden)):
@@ -85,7 +85,7 @@ class Tally:
             part.copy_(fresh.reshape(part.shape))
 
     def scores(self) -> Scores:
-        """Sums over counts."""
+        """Divide sums by counts."""
         regions: dict[str, dict[str, float]] = {}
         features: dict[str, dict[str, list[float | None]]] = {}
         for region, name in enumerate(REGIONS):
@@ -103,7 +103,7 @@ class Tally:
         return Scores(scored=self.scored, regions=regions, features=features)
 
     def _entries(self, prediction: Prediction, batch: Batch) -> list[Float[Tensor, "batch time entry"]]:
-        """Every metric of every target entry, in the order of `metrics`."""
+        """Compute every metric of every target entry, in the order of `metrics`."""
         mean = prediction.mean.flatten(2).double()
         targets = batch.targets.flatten(2).double()
         error = (targets - mean).abs()
@@ -124,14 +124,14 @@ class Tally:
 def rubanova_mse(
     mse_of_series: Sequence[float], scale: Sequence[float], ranges: Sequence[tuple[Sequence[float], Sequence[float]]]
 ) -> float:
-    """Return the MSE of Rubanova et al. (2019): the mean over series and features of each one's own MSE.
+    """Compute the MSE of Rubanova et al. (2019): the mean over series and features of the MSE of each of them.
 
-    A feature that a series never has counts as 0. All sets have one scale, from the smallest to the largest value.
+    A feature that a series never has counts as 0. All sets share one scale, from the smallest to the largest value.
 
     Args:
-        mse_of_series: for each feature, the mean over series, as `Scores.features` has it.
-        scale: the range of each feature by which the scored set is divided.
-        ranges: the smallest and the largest value of each feature, of each set.
+        mse_of_series: for each feature, the mean over series, as in `Scores.features`.
+        scale: the range of each feature that scales the scored set.
+        ranges: the smallest and the largest value of each feature in each set.
 
     >>> rubanova_mse([0.4], [1.0], [([0.0], [1.0]), ([1.0], [2.0])])
     0.1
@@ -143,7 +143,9 @@ def rubanova_mse(
 
 
 def gaussian_crps(z: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """CRPS of N(0, 1) at z: z (2 Φ(z) - 1) + 2 φ(z) - 1/√π (Gneiting & Raftery 2007); times σ for N(μ, σ²).
+    """Compute the CRPS of N(0, 1) at z: z (2 Φ(z) - 1) + 2 φ(z) - 1/√π (Gneiting & Raftery 2007).
+
+    Multiply it by σ for N(μ, σ²).
 
     >>> gaussian_crps(torch.zeros(1))
     tensor([0.2337])
@@ -153,5 +155,5 @@ def gaussian_crps(z: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def _each(nll: Callable[..., Tensor], *entries: Tensor) -> Tensor:
-    """A likelihood of `cru.functional`, which sums over entries, for each entry by itself."""
+    """Apply a likelihood of `cru.functional`, which sums over entries, to each entry separately."""
     return nll(*(tensor.flatten(1)[..., None] for tensor in entries)).reshape(entries[0].shape)

@@ -23,8 +23,7 @@ from cru.models.corrected import CorrectedModel
 from cru.models.registry import entry, is_own
 from cru.models.structural import StructuralConfig
 from cru.training.callbacks import Callback
-from cru.training.engine import Engine
-from cru.training.loop import Batches, Loop
+from cru.training.loop import Batches, Engine, Loop
 from cru.training.settings import TrainingSettings
 
 FEW = 20  # series; with fewer, the latest readings of each validate

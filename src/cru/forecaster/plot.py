@@ -9,7 +9,7 @@ from cru.data.tables import check_key, codes
 from cru.errors import InputError, literal, some
 from cru.forecaster.estimator import Forecaster
 from cru.forecaster.queries import last_observation_times
-from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, plain
+from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,15 +79,15 @@ def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.nda
         panel.plot(stamps, seen.values[where, k], ".", color=INK, markersize=4, label="reading")
         last = clock.stamps(last_observation_times(seen)).to_numpy()[0]
         panel.axvline(last, color=GREY, linewidth=0.8, linestyle=":")
-        plain(panel, y=forecaster.names_[k])
+        style_axes(panel, y=forecaster.names_[k])
         panel.margins(x=0.01)
     if clock.kind == "number":
-        plain(panels[-1], x=columns.time)
+        style_axes(panels[-1], x=columns.time)
     else:
         locator = AutoDateLocator(tz=clock.zone, maxticks=10)  # type: ignore[no-untyped-call]
         panels[-1].xaxis.set_major_locator(locator)
         panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=clock.zone))  # type: ignore[no-untyped-call]
-        plain(panels[-1], x=clock.zone or "")
+        style_axes(panels[-1], x=clock.zone or "")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
     figure.suptitle(f"{columns.id} {name}" if columns.id else "", x=0.02, ha="left", fontsize=10)

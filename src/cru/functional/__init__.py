@@ -1,4 +1,4 @@
-"""Pure maths on tensors: beliefs, the update, three predict steps, and the filter over a sequence."""
+"""Pure functions on tensors: beliefs, the update step, three predict steps, and the filter over a sequence."""
 
 from cru.functional.belief import (
     Belief,

@@ -1,4 +1,4 @@
-"""The latent Gaussian that every filter of the library carries, and the bounds that keep it finite."""
+"""The Gaussian belief over the latent state, and the bounds that keep it finite."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 class Belief(NamedTuple):
-    """A Gaussian over the latent state z = (upper part, lower part), of size M = 2 D, at a time.
+    """A Gaussian over the latent state z = (upper part, lower part) of size M = 2 D, at one time.
 
-    The covariance is factorised as in appendix B: only the diagonals of its four D × D blocks are kept,
+    The covariance is factorised as in appendix B. Only the diagonals of its four D × D blocks are stored:
 
         Σ = [[diag(upper), diag(side)], [diag(side), diag(lower)]].
     """
@@ -22,15 +22,15 @@ class Belief(NamedTuple):
     time: Tensor | None = None
 
     def at(self, step: int) -> "Belief":
-        """The belief at one step of a belief over (batch, time): a copy, which keeps no whole series alive."""
+        """Copy one step of a belief over (batch, time). The copy does not keep the whole series in memory."""
         return Belief(*(None if field is None else field[:, step].clone() for field in self))  # type: ignore[arg-type]
 
     def detach(self) -> "Belief":
-        """The same numbers, cut from the graph: for truncated back-propagation and for streams."""
+        """Detach from the graph, for truncated back-propagation and for streaming."""
         return Belief(*(None if field is None else field.detach() for field in self))  # type: ignore[arg-type]
 
     def to(self, device: torch.device | str) -> "Belief":
-        """On another device."""
+        """Copy the belief to another device."""
         return Belief(*(None if field is None else field.to(device) for field in self))  # type: ignore[arg-type]
 
 
@@ -38,14 +38,14 @@ torch.serialization.add_safe_globals([Belief])  # so that `torch.load` reads bac
 
 
 class Gain(NamedTuple):
-    """The Kalman gain as the two diagonals of appendix B: how much the update trusts the observation."""
+    """The Kalman gain as the two diagonals of appendix B: the weight of the observation in the update."""
 
     upper: Float[Tensor, "*batch obs"]
     lower: Float[Tensor, "*batch obs"]
 
 
 class Bounds(NamedTuple):
-    """Where a belief is held instead of overflowing. See `docs/layers.md`, "Never a NaN"."""
+    """The largest magnitudes of a belief. Larger values are clamped, so that nothing overflows (`docs/layers.md`)."""
 
     mean: float
     variance: float
@@ -60,21 +60,21 @@ _BOUNDS = {
 
 
 def bounds(dtype: torch.dtype) -> Bounds:
-    """The bounds of a floating type.
+    """Return the bounds of a floating type.
 
-    They are as large as they can be while Φ Σ Φᵀ, the largest product of a step, stays finite for M up to 1 000.
+    They are the largest values for which Φ Σ Φᵀ, the largest product of a step, stays finite for M up to 1 000.
     """
     return _BOUNDS[dtype]
 
 
-def _quiet(grad: Tensor, inside: Tensor) -> Tensor:
-    """A gradient that is finite, and zero where a bound holds."""
+def _finite_inside(grad: Tensor, inside: Tensor) -> Tensor:
+    """Make a gradient finite, and zero where the value is outside of its bounds."""
     limit = bounds(grad.dtype).gradient
     return torch.where(inside, grad, 0.0).nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
 
 
 class _Clamp(torch.autograd.Function):
-    """Clamp both ways: the value going forward, the gradient going backward."""
+    """Clamp the value in the forward pass and the gradient in the backward pass."""
 
     generate_vmap_rule = True
 
@@ -90,21 +90,21 @@ class _Clamp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        return _quiet(grad, *ctx.saved_tensors), None, None
+        return _finite_inside(grad, *ctx.saved_tensors), None, None
 
     @staticmethod
     def jvp(ctx, tangent, low, high):  # type: ignore[no-untyped-def]
-        return _quiet(tangent, *ctx.saved_tensors)
+        return _finite_inside(tangent, *ctx.saved_tensors)
 
 
 class _FiniteGradient(torch.autograd.Function):
-    """`finite_gradient`: the identity going forward."""
+    """The identity in the forward pass. See `finite_gradient`."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(value):  # type: ignore[no-untyped-def]
-        return value.clone()  # a view would ask for a view of the tangent
+        return value.clone()  # forward-mode differentiation of a view needs a view of the tangent
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -119,7 +119,7 @@ class _FiniteGradient(torch.autograd.Function):
 
 
 class _ClampBelief(torch.autograd.Function):
-    """`clamp_belief`, in one piece: it stands in every step."""
+    """`clamp_belief` as one autograd function, because it runs in every step."""
 
     generate_vmap_rule = True
 
@@ -138,13 +138,13 @@ class _ClampBelief(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):  # type: ignore[no-untyped-def]
-        return tuple(_quiet(grad, free) for grad, free in zip(grads, ctx.saved_tensors, strict=True))
+        return tuple(_finite_inside(grad, free) for grad, free in zip(grads, ctx.saved_tensors, strict=True))
 
     jvp = backward  # a clamp is its own transpose
 
 
 class _ClampNoise(torch.autograd.Function):
-    """`clamp_noise`, in one piece: it stands in every doubling."""
+    """`clamp_noise` as one autograd function, because it runs in every doubling."""
 
     generate_vmap_rule = True
 
@@ -169,56 +169,56 @@ class _ClampNoise(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         (free,) = ctx.saved_tensors
-        return _quiet(grad, free[..., :, None] & free[..., None, :]), None
+        return _finite_inside(grad, free[..., :, None] & free[..., None, :]), None
 
     @staticmethod
     def jvp(ctx, tangent, _):  # type: ignore[no-untyped-def]
         (free,) = ctx.saved_tensors
-        return _quiet(tangent, free[..., :, None] & free[..., None, :])
+        return _finite_inside(tangent, free[..., :, None] & free[..., None, :])
 
 
 def clamp(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor, "*any"]:
-    """``value`` within [low, high]; gradients are finite, and zero where the bound holds."""
+    """Clamp ``value`` to [low, high]. Gradients are finite, and zero for a value outside."""
     if not (value.requires_grad and torch.is_grad_enabled()):
         return value.clamp(low, high)
     return _Clamp.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """``value`` itself; its gradient is finite, within the bound of the type, and zero where it would be NaN."""
+    """Return ``value`` with a finite gradient: within the bound of its type, and zero where it would be NaN."""
     if torch.compiler.is_compiling() or not (value.requires_grad and torch.is_grad_enabled()):
-        return value  # `torch.compile` cannot trace a function with a derivative in forward mode
+        return value  # `torch.compile` cannot trace a function that defines a forward-mode derivative
     return _FiniteGradient.apply(value)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def finite_gradients(belief: Belief) -> Belief:
-    """`finite_gradient` of every field but the time."""
+    """Apply `finite_gradient` to every field except the time."""
     return Belief(*map(finite_gradient, belief[:4]))._replace(time=belief.time)
 
 
 def clamp_noise(
     noise: Float[Tensor, "*batch state state"], least: Float[Tensor, "*batch state"]
 ) -> Float[Tensor, "*batch state state"]:
-    """A noise covariance within the bounds, and still positive semi-definite.
+    """Clamp a noise covariance to the bounds, so that it stays positive semi-definite.
 
-    Where a variance exceeds the bound, its row and its column shrink together: Q ← D Q D with D diagonal. To clamp each
-    entry by itself would make Q indefinite, and a later product Φ Q Φᵀ negative. No variance falls below ``least``: a
-    value below it is rounding, and the size of that rounding counts as variance. A held variance passes no gradient.
+    Where a variance exceeds the bound, scale its row and its column: Q ← D Q D with D diagonal. Clamping each entry
+    separately could make Q indefinite, and Φ Q Φᵀ negative. A variance below ``least`` is a rounding error: its
+    distance from ``least`` is added to ``least``. A variance at the bound passes no gradient.
     """
     return _ClampNoise.apply(noise, least.detach())  # type: ignore[no-any-return, no-untyped-call]
 
 
 def clamp_belief(belief: Belief) -> Belief:
-    """The nearest representable belief: finite, variances not negative, every 2×2 block positive semi-definite.
+    """Clamp a belief, so that it is finite, with variances >= 0 and positive semi-definite 2×2 blocks.
 
-    Rounding alone can make side² exceed upper · lower when the two parts are fully correlated, so |side| is held at
-    sqrt(upper · lower), less a few units in the last place. No gradient passes where a bound holds.
+    Rounding alone can make side² exceed upper · lower when the two parts are fully correlated. Therefore |side| is at
+    most sqrt(upper · lower), less a few units in the last place. A clamped entry passes no gradient.
     """
     return Belief(*_ClampBelief.apply(*belief[:4]))._replace(time=belief.time)  # type: ignore[no-untyped-call]
 
 
 def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:
-    """The M×M covariance that the three vectors stand for."""
+    """Build the M×M covariance from its three diagonals."""
     upper, lower, side = (torch.diag_embed(v) for v in (belief.upper, belief.lower, belief.side))
     return torch.cat([torch.cat([upper, side], -1), torch.cat([side, lower], -1)], -2)
 
@@ -226,7 +226,7 @@ def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:
 def keep_block_diagonals(
     mean: Float[Tensor, "*batch state"], cov: Float[Tensor, "*batch state state"], time: Tensor | None = None
 ) -> Belief:
-    """Keep the diagonals of the four blocks of an M×M covariance, drop the rest (appendix B)."""
+    """Keep the diagonals of the four blocks of an M×M covariance and drop the rest (appendix B)."""
     obs = mean.shape[-1] // 2
     diagonal = cov.diagonal(dim1=-2, dim2=-1)
     side = cov[..., :obs, obs:].diagonal(dim1=-2, dim2=-1)

@@ -1,15 +1,15 @@
-"""Two beliefs about one state, made one: the product of their densities, as if they were independent."""
+"""Combine two independent beliefs about one state: the product of their densities."""
 
 import torch
 
 from cru.functional.belief import Belief, clamp_belief
 from cru.functional.scan import Matrix2
 
-SMALLEST = 1e-12  # of the variances of one half together
+MIN_VARIANCE_SUM = 1e-12  # floor of a diagonal entry of S, which divides
 
 
 def combine(a: Belief, b: Belief) -> Belief:
-    """Σ = (Σ_a⁻¹ + Σ_b⁻¹)⁻¹ = Σ_a S⁻¹ Σ_b and μ = μ_a + Σ_a S⁻¹ (μ_b - μ_a), S = Σ_a + Σ_b, each pair by itself.
+    """Σ = (Σ_a⁻¹ + Σ_b⁻¹)⁻¹ = Σ_a S⁻¹ Σ_b and μ = μ_a + Σ_a S⁻¹ (μ_b - μ_a) with S = Σ_a + Σ_b, for each 2×2 block.
 
     >>> one = torch.ones(1, 1)
     >>> both = combine(Belief(torch.zeros(1, 2), one, one, 0 * one), Belief(torch.ones(1, 2), one, one, 0 * one))
@@ -18,9 +18,9 @@ def combine(a: Belief, b: Belief) -> Belief:
     """
     A, B = (Matrix2(x.upper, x.side, x.side, x.lower) for x in (a, b))
     S = A.plus(B)
-    upper, lower = S.a.clamp_min(SMALLEST), S.d.clamp_min(SMALLEST)  # each half in a unit of its own
+    upper, lower = S.a.clamp_min(MIN_VARIANCE_SUM), S.d.clamp_min(MIN_VARIANCE_SUM)  # invert S as a correlation
     side = (upper * lower).sqrt()
-    ridge = torch.finfo(side.dtype).eps  # S is singular where both are certain of the same
+    ridge = torch.finfo(side.dtype).eps  # S is singular where both beliefs have zero variance in one direction
     scaled = Matrix2(S.a / upper + ridge, S.b / side, S.c / side, S.d / lower + ridge).inverse()
     weight = A @ Matrix2(scaled.a / upper, scaled.b / side, scaled.c / side, scaled.d / lower)
     cov = weight @ B

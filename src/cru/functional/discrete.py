@@ -1,24 +1,24 @@
-"""The predict step of the RKN: one discrete transition a step, whatever the gap (Becker et al. 2019)."""
+"""The predict step of the RKN: one discrete transition per step, independent of the gap (Becker et al. 2019)."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, clamp, clamp_belief, covariance, keep_block_diagonals
-from cru.functional.expm import transported
+from cru.functional.expm import apply_transition
 
 
 def predict_discrete(belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]) -> Belief:
-    """μ⁻ = A μ⁺, Σ⁻ = A Σ⁺ Aᵀ + diag(q), of which three diagonals are kept. Twin: `predict_discrete_reference`."""
+    """μ⁻ = A μ⁺, Σ⁻ = A Σ⁺ Aᵀ + diag(q); only three diagonals of Σ⁻ are kept. See `predict_discrete_reference`."""
     limit = bounds(A.dtype).transition
     upper, lower = noise.chunk(2)
     added = Belief(belief.mean, upper, lower, torch.zeros_like(upper))
-    return clamp_belief(transported(belief, clamp(A, -limit, limit), added))
+    return clamp_belief(apply_transition(belief, clamp(A, -limit, limit), added))
 
 
 def predict_discrete_reference(
     belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]
 ) -> Belief:
-    """The same with the whole covariance."""
+    """Compute the same with the full covariance, as in the paper."""
     mean = (A @ belief.mean.unsqueeze(-1)).squeeze(-1)
     return keep_block_diagonals(mean, A @ covariance(belief) @ A.mT + torch.diag(noise), belief.time)

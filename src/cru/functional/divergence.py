@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergences between Gaussians, entry by entry."""
+"""Elementwise Kullback-Leibler divergences between Gaussians."""
 
 from jaxtyping import Float
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""The predict step of the f-CRU: everything elementwise in a shared orthogonal eigenbasis (appendix A.1).
+"""The predict step of the f-CRU: elementwise in a shared orthogonal eigenbasis (appendix A.1).
 
 A = E diag(d) Eᵀ,  w = Eᵀ z,  S = Eᵀ diag(q) E,  D̃_ij = d_i + d_j
 μ⁻ = E (exp(d Δ) ⊙ Eᵀ μ⁺)
@@ -14,13 +14,13 @@ from torch import Tensor
 from cru.functional.belief import Belief, bounds, clamp_belief, covariance, keep_block_diagonals
 
 FLOOR_SLACK = 1e-3
-"""How far rounding may take a variance below its floor: more than that of a sum of hundreds of terms in float32."""
+"""Relative slack of the variance floor. It exceeds the rounding error of a sum of hundreds of terms in float32."""
 
 
 def phi1(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """(eˣ - 1) / x, one at zero, with a derivative that is right there too.
+    """(eˣ - 1) / x, which is 1 at zero. Its derivative is exact at zero too.
 
-    Close to zero a Taylor series takes over: it also gives autograd a derivative without 0/0.
+    A Taylor series replaces the formula near zero. It also gives autograd a derivative without 0/0.
     """
     near = x.abs() < 0.5
     small, far = torch.where(near, x, 0.0), torch.where(near, 1.0, x)
@@ -37,22 +37,22 @@ def predict_eigen(
     eigenvectors: Float[Tensor, "state state"],
     noise: Float[Tensor, " state"],
 ) -> Belief:
-    """The prior after a gap ``delta``. Literal twin: `predict_eigen_reference`.
+    """Predict the prior after a gap ``delta``. `predict_eigen_reference` follows the paper literally.
 
-    Exponents d Δ above log of the bound on transitions are held there. Only the rows that the three diagonals need are
-    formed on the way back from the eigenbasis. These are differences of large numbers: see `_least_variance`.
+    Exponents d Δ are at most the logarithm of the bound on transitions. The way back from the eigenbasis computes only
+    the three diagonals. They are differences of large numbers, so `_least_variance` bounds them from below.
     """
     E, obs = eigenvectors, belief.upper.shape[-1]
     exponent = eigenvalues * delta[:, None]
-    held = exponent.clamp_max(math.log(bounds(E.dtype).transition))
-    growth = held.exp()
+    clamped = exponent.clamp_max(math.log(bounds(E.dtype).transition))
+    growth = clamped.exp()
     mean = (belief.mean @ E * growth) @ E.mT
 
     top, bottom = E[:obs], E[obs:]
     upper, lower, side = (v.unsqueeze(-1) for v in (belief.upper, belief.lower, belief.side))
     rotated = E.mT @ torch.cat([upper * top + side * bottom, side * top + lower * bottom], -2)
     S = E.mT @ (noise[:, None] * E)
-    integral = delta[:, None, None] * phi1(held[:, :, None] + held[:, None, :])
+    integral = delta[:, None, None] * phi1(clamped[:, :, None] + clamped[:, None, :])
     back = (rotated * growth[:, :, None] * growth[:, None, :] + S * integral) @ E.mT
     least = _least_variance(exponent, integral.diagonal(dim1=-2, dim2=-1), E, noise)
     variance = (E.mT * back).sum(-2).clamp(min=least)
@@ -74,10 +74,10 @@ def _least_variance(
     E: Float[Tensor, "state state"],
     noise: Float[Tensor, " state"],
 ) -> Float[Tensor, "batch state"]:
-    """What the noise alone gives each variance at least, but for rounding: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a.
+    """Bound each variance from below by the noise alone: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a, less `FLOOR_SLACK`.
 
-    The weight w_a is min(q) times ``integral``, ∫ e^{2ds} ds of the mode. A mode whose exponent is held has the bound
-    on variances times e^{2dΔ} instead: a dimension in which it grows at all reaches that bound, held from above.
+    The weight w_a of a mode is min(q) times ``integral`` = ∫ e^{2ds} ds. Where the exponent is clamped, the weight is
+    the bound on variances times e^{2dΔ}. A dimension with any share in such a mode then reaches the bound.
     """
     bound, most = bounds(E.dtype), torch.finfo(E.dtype).max
     double, limit = 2 * exponent, 2 * math.log(bound.transition)
@@ -92,7 +92,7 @@ def predict_eigen_reference(
     eigenvectors: Float[Tensor, "state state"],
     noise: Float[Tensor, " state"],
 ) -> Belief:
-    """Appendix A.1 to the letter, with the limit Δ in place of 0/0 where d_i + d_j is exactly zero."""
+    """Follow appendix A.1 literally. Where d_i + d_j is exactly zero, the limit Δ replaces 0/0."""
     E, gap = eigenvectors, delta[:, None, None]
     mean = (E @ (torch.exp(eigenvalues * delta[:, None]) * (E.mT @ belief.mean.mT).mT).mT).mT
     sums = eigenvalues[:, :, None] + eigenvalues[:, None, :]

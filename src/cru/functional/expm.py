@@ -1,12 +1,14 @@
-"""The predict step of the CRU: matrix exponential and noise integral of a linear SDE, in closed form (appendix A.2).
+"""The predict step of the CRU: matrix exponential and noise integral of a linear SDE (appendix A.2).
 
     dz = A z dt + dβ,  cov(dβ) = diag(q) dt
     Φ = exp(A Δ),   Q = ∫₀^Δ exp(A s) diag(q) exp(A s)ᵀ ds
     μ⁻ = Φ μ⁺,      Σ⁻ = Φ Σ⁺ Φᵀ + Q
 
-The paper takes both from the exponential of a 2M × 2M block. Here they come from M × M matrices alone: on a step
-h = Δ / 2^s short enough for a Taylor series, Φ(σh) is a polynomial in σ whose integral with itself is exact under
-Gauss-Lobatto quadrature of sufficient degree; then (Φ, Q) ← (Φ Φ, Q + Φ Q Φᵀ) doubles the step s times.
+The paper takes both from the exponential of a 2M × 2M block. This module uses M × M matrices only:
+
+1. Divide the gap into steps h = Δ / 2^s that are short enough for a Taylor series. Then Φ(σh) is a polynomial in σ.
+2. Integrate Φ(σh) diag(q) Φ(σh)ᵀ by Gauss-Lobatto quadrature, which is exact for polynomials of its degree.
+3. Double the step s times: (Φ, Q) ← (Φ Φ, Q + Φ Q Φᵀ).
 """
 
 import math
@@ -20,11 +22,11 @@ from torch import Tensor
 from cru.functional.belief import Belief, bounds, clamp, clamp_belief, clamp_noise, covariance, keep_block_diagonals
 
 MAX_DOUBLINGS = 64
-"""Enough for ‖A Δ‖ up to 1e19; the fixed count of exported graphs, where the data cannot be looked at."""
+"""Enough for ‖A Δ‖ up to 1e19. Exported graphs always use this count, because it cannot depend on the data."""
 
 
 class Series(NamedTuple):
-    """How the short step is taken: Taylor order and quadrature points, for ‖A h‖ <= 1."""
+    """Taylor order and number of quadrature points of the short step, for ‖A h‖ <= 1."""
 
     order: int
     points: int
@@ -35,7 +37,7 @@ _SERIES = {torch.float32: Series(10, 6), torch.float64: Series(18, 10)}
 
 @cache
 def lobatto(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Nodes and weights of the Gauss-Lobatto rule on [0, 1], both ends included: exact up to degree 2·points - 3."""
+    """Compute nodes and weights of the Gauss-Lobatto rule on [0, 1]. It is exact up to degree 2·points - 3."""
     import numpy as np
 
     legendre = np.polynomial.Legendre.basis(points - 1)
@@ -45,13 +47,16 @@ def lobatto(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def spectral_bound(A: Float[Tensor, "*batch state state"]) -> Float[Tensor, "*batch"]:
-    """An upper bound of the spectral norm: the smaller of ‖A‖_F and sqrt(‖A‖_1 ‖A‖_∞)."""
+    """Bound the spectral norm from above by the smaller of ‖A‖_F and sqrt(‖A‖_1 ‖A‖_∞)."""
     return _smaller(*_norms(A))
 
 
 def spectral_bound_of_means(basis: Float[Tensor, "basis state state"]) -> Float[Tensor, ""]:
-    """The same for every weighted mean of the bases: no norm of a mean is above the largest of its terms, but the
-    geometric mean of two norms may be."""
+    """Bound the spectral norm of every weighted mean of the bases.
+
+    A norm of a mean is at most the largest norm of its terms. The geometric mean of two norms is not a norm, so take
+    the largest value of each norm first.
+    """
     return _smaller(*(norm.amax() for norm in _norms(basis)))
 
 
@@ -65,7 +70,7 @@ def _smaller(frobenius: Tensor, one: Tensor, infinity: Tensor) -> Tensor:
 
 
 def doublings(bound: Float[Tensor, "..."]) -> int:
-    """How many doublings ‖A Δ‖ <= bound needs. One look at the data; in an exported graph the maximum."""
+    """Count the doublings that ‖A Δ‖ <= bound needs. In an exported graph, return the maximum."""
     if torch.compiler.is_exporting():
         return MAX_DOUBLINGS
     largest = min(max(1.0, float(bound.max()) if bound.numel() else 0.0), 2.0**MAX_DOUBLINGS)  # NaN counts as 1
@@ -78,18 +83,18 @@ def discretise(
     delta: Float[Tensor, " batch"],
     count: int,
 ) -> tuple[Float[Tensor, "batch state state"], Float[Tensor, "batch state state"]]:
-    """Φ and Q over each series' own gap.
+    """Compute Φ and Q over the gap of each series.
 
-    Every series is doubled as often as its own ‖A Δ‖ asks for, at most ``count`` times (see `doublings`): more would
-    only add rounding. What would overflow is held at the bounds of the floating type, from above: a dimension whose row
-    of Φ reaches its bound gets the largest variance.
+    Each series doubles its step as often as its own ‖A Δ‖ needs, at most ``count`` times (see `doublings`). More
+    doublings would only add rounding errors. The results are clamped to the bounds of the floating type. A dimension
+    whose row of Φ reaches the bound gets the largest variance.
     """
     bound, series = bounds(A.dtype), _SERIES[A.dtype]
     X = A * delta[:, None, None]
     levels = spectral_bound(X).clamp_min(1.0).log2().ceil().clamp(0, count)
     shrink = torch.exp2(-levels)[:, None, None]
     X, h = X * shrink, delta[:, None, None] * shrink
-    X = X / spectral_bound(X).clamp_min(1.0)[:, None, None]  # beyond the last doubling the bounds hold in any case
+    X = X / spectral_bound(X).clamp_min(1.0)[:, None, None]  # only where `count` is too small: the bounds apply anyway
 
     terms = [torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A)]
     for k in range(1, series.order + 1):
@@ -105,7 +110,7 @@ def discretise(
         more = (level < levels)[:, None, None]
         squared = clamp(phi @ phi, -bound.transition, bound.transition)
         least = Q.detach().diagonal(dim1=-2, dim2=-1)
-        if 2 ** (level + 1) > math.log(bound.transition):  # else ‖Φ‖ ≤ e^‖A h‖ is within the bound
+        if 2 ** (level + 1) > math.log(bound.transition):  # otherwise ‖Φ‖ ≤ e^‖A h‖ is within the bound
             overflows = squared.detach().abs().amax(-1) >= bound.transition
             least = torch.where(overflows, bound.variance, least)
         Q = torch.where(more, clamp_noise(Q + phi @ Q @ phi.mT, least), Q)
@@ -120,21 +125,24 @@ def predict_expm(
     noise: Float[Tensor, " state"],
     count: int,
 ) -> Belief:
-    """The prior after a gap ``delta``, its covariance cut to three diagonals. Twin: `predict_expm_reference`."""
+    """Predict the prior after a gap ``delta``, and keep three diagonals of its covariance.
+
+    `predict_expm_reference` follows the paper literally.
+    """
     phi, Q = discretise(A, noise, delta, count)
-    return clamp_belief(transported(belief, phi, keep_block_diagonals(belief.mean, Q)))
+    return clamp_belief(apply_transition(belief, phi, keep_block_diagonals(belief.mean, Q)))
 
 
-def transported(belief: Belief, phi: Float[Tensor, "batch state state"], noise: Belief) -> Belief:
+def apply_transition(belief: Belief, phi: Float[Tensor, "batch state state"], noise: Belief) -> Belief:
     """Φ μ and the three diagonals of Φ Σ Φᵀ + Q, without the rest of that matrix.
 
-    ``noise`` holds the three diagonals of Q. With Σ of three diagonals, Σ Φᵀ is elementwise, O(M²).
+    ``noise`` holds the three diagonals of Q. Σ has three diagonals, so Σ Φᵀ is elementwise and costs O(M²).
     """
     obs = belief.upper.shape[-1]
     left, right = phi[..., :obs], phi[..., obs:]
     upper, lower, side = (v.unsqueeze(-2) for v in (belief.upper, belief.lower, belief.side))
     weighted = torch.cat([left * upper + right * side, left * side + right * lower], -1)
-    variance = (weighted * phi).sum(-1).clamp_min(0.0)  # only rounding is negative: never less than the noise alone
+    variance = (weighted * phi).sum(-1).clamp_min(0.0)  # negative only by rounding
     return Belief(
         (phi @ belief.mean.unsqueeze(-1)).squeeze(-1),
         variance[..., :obs] + noise.upper,
@@ -150,7 +158,7 @@ def predict_expm_reference(
     A: Float[Tensor, "batch state state"],
     noise: Float[Tensor, " state"],
 ) -> Belief:
-    """Appendix A.2 to the letter: exp of the 2M × 2M block, then the whole prior covariance, then its diagonals.
+    """Follow appendix A.2 literally: exponential of the 2M × 2M block, full prior covariance, then its diagonals.
 
     B = [[A, diag(q)], [0, -Aᵀ]],  exp(B Δ) = [[M₁, M₂], [0, M₃]],  Σ⁻ = exp(AΔ) Σ⁺ exp(AΔ)ᵀ + M₂ exp(AΔ)ᵀ.
     """

@@ -1,19 +1,27 @@
-"""From absolute times to gaps, without losing precision: the difference is taken before any cast."""
+"""Convert absolute times to gaps. The difference comes before any cast, so no precision is lost."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-ROUNDING = 4  # units in the last place
-LONGEST_GAP = 1e15
-"""Longer gaps, after scaling, count as this: every dynamics has long settled, or reached its bounds."""
+ROUNDING_ULPS = 4  # rounding error of a time, in units in the last place
+MAX_GAP = 1e15
+"""Longer gaps, after scaling, are clamped to this. The dynamics are stationary or at their bounds long before."""
 
 
 def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) -> Float[Tensor, "batch time"]:
-    """The gap before each time, in the layer's unit: (t_i - t_{i-1}) · scale; before the first, from ``start``, or 0.
+    """Compute the gap before each time: (t_i - t_{i-1}) · scale.
 
-    ``times`` and ``start`` are (batch, time) and (batch,) of any float or integer type, so unix seconds in float64 and
-    nanoseconds in int64 keep their milliseconds in a float32 layer.
+    Unix seconds in float64 and nanoseconds in int64 keep their milliseconds in a float32 layer.
+
+    Args:
+        times: (batch, time), of any float or integer type.
+        start: (batch,), the time before the first one. Without it the first gap is 0.
+        scale: factor from the unit of the times to that of the layer.
+        dtype: type of the result.
+
+    Raises:
+        ValueError: a time is not finite or decreases.
 
     >>> gaps(torch.tensor([[1_700_000_000_000, 1_700_000_000_001]]), None, 1e-3, torch.float32)
     tensor([[0.0000, 0.0010]])
@@ -23,7 +31,7 @@ def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) 
     if start is not None:
         difference = _without_rounding(times, difference)
     check_times(times, difference)
-    return (difference.to(dtype) * scale).clamp_max(LONGEST_GAP)
+    return (difference.to(dtype) * scale).clamp_max(MAX_GAP)
 
 
 def clip_gaps(
@@ -32,9 +40,9 @@ def clip_gaps(
     longest: float | None,
     start: Float[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "batch time"]:
-    """The times, where a stretch without a reading, also after ``start``, lasts no longer than ``longest``.
+    """Shift the times, so that no stretch without an observation, also after ``start``, is longer than ``longest``.
 
-    For dynamics that have been learnt over stretches of that length, and may do anything over longer ones.
+    Use it for dynamics that were trained on stretches up to this length, and may diverge over longer ones.
 
     >>> clip_gaps(torch.tensor([[0.0, 1.0, 50.0, 99.0, 100.0]]), torch.tensor([[True, True, False, True, True]]), 10.0)
     tensor([[ 0.,  1., 11., 11., 12.]])
@@ -42,7 +50,7 @@ def clip_gaps(
     if longest is None:
         return times
     first = times[:, :1] if start is None else start[:, None].to(times.dtype)
-    if not bool((times[:, -1:] - first > longest).any()):  # mostly: in a stream this is all that it takes
+    if not bool((times[:, -1:] - first > longest).any()):  # the usual case, and the only cost in streaming
         return times
     read = torch.where(observed, times, -torch.inf).cummax(1).values
     since = times - torch.cat([first, torch.maximum(read[:, :-1], first)], 1)
@@ -55,19 +63,19 @@ def clip_gaps(
 
 
 def _without_rounding(times: Tensor, difference: Tensor) -> Tensor:
-    """No step back where one would be of a rounding error only: 0.1 + 0.2 is after 0.3."""
+    """Replace a first gap that is negative only by a rounding error by 0: 0.3 after 0.1 + 0.2 is no step back."""
     if torch.compiler.is_compiling() or not times.is_floating_point():
         return difference
     first = difference[:, 0]
     if not bool((first < 0).any()):
         return difference
-    slack = ROUNDING * torch.finfo(times.dtype).eps * times[:, 0].abs()
+    slack = ROUNDING_ULPS * torch.finfo(times.dtype).eps * times[:, 0].abs()
     close = (first < 0) & (first >= -slack)
     return torch.cat([torch.where(close, 0.0, first)[:, None], difference[:, 1:]], 1)
 
 
 def check_times(times: Tensor, difference: Tensor) -> None:
-    """Raise if a time is not finite or lies before the one that it follows."""
+    """Raise `ValueError` if a time is not finite or before its predecessor."""
     if torch.compiler.is_compiling():
         return
     if times.is_floating_point() and not bool(torch.isfinite(times).all()):

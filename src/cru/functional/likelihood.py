@@ -1,4 +1,4 @@
-"""The two training losses of the paper: Gaussian (eq. 15) and Bernoulli (eq. 16), masked."""
+"""The two training losses of the paper, with masks: Gaussian (eq. 15) and Bernoulli (eq. 16)."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,9 +16,9 @@ def gaussian_nll(
     mask: Bool[Tensor, "batch time *mask"],
     weight: Float[Tensor, "batch time *target"] | float = 1.0,
 ) -> Float[Tensor, "batch time"]:
-    """-log N(targets | mean, var), summed over the target entries that ``mask`` counts; var is floored at 1e-6.
+    """-log N(targets | mean, var), summed over the target entries where ``mask`` is True.
 
-    ``weight`` multiplies each entry.
+    ``var`` is at least `VARIANCE_FLOOR`. ``weight`` multiplies each entry.
 
     >>> ones = torch.ones(1, 1, 2)
     >>> gaussian_nll(ones, ones, ones, ones.bool())
@@ -34,10 +34,10 @@ def bernoulli_nll(
     probability: Float[Tensor, "batch time *target"],
     mask: Bool[Tensor, "batch time *mask"],
 ) -> Float[Tensor, "batch time"]:
-    """-x log p - (1 - x) log(1 - p), summed over the target entries that ``mask`` counts.
+    """-x log p - (1 - x) log(1 - p), summed over the target entries where ``mask`` is True.
 
-    Grey values between 0 and 1 are allowed. The logarithms are held at -100, so that p = 0 and p = 1 are, too. NaN
-    gives NaN.
+    Grey values x between 0 and 1 are allowed. The logarithms are at least -100, so p = 0 and p = 1 are allowed too.
+    NaN gives NaN.
     """
     counted = torch.where(mask, targets, 0.0)
     entries = F.binary_cross_entropy(probability.nan_to_num(0.5), counted, reduction="none")
@@ -45,7 +45,7 @@ def bernoulli_nll(
 
 
 def clamp_value(x: Float[Tensor, "*shape"], low: float, high: float | None = None) -> Float[Tensor, "*shape"]:
-    """``x`` between bounds that have no part in its gradient: what is beyond one can come back.
+    """Clamp the value of ``x`` but not its gradient, so that training can bring it back inside the bounds.
 
     >>> x = torch.tensor([-2.0, 0.5], requires_grad=True)
     >>> clamp_value(x, 0.0).sum().backward()
@@ -56,12 +56,12 @@ def clamp_value(x: Float[Tensor, "*shape"], low: float, high: float | None = Non
 
 
 def mean_over_times(nll: Float[Tensor, "batch time"], mask: Bool[Tensor, "batch time *mask"]) -> Float[Tensor, ""]:
-    """The mean over all time points, of all series, that have a target; 0 where there is none."""
+    """Average over all time points of all series that have a target. Without any target, return 0."""
     return nll.sum() / mask.flatten(2).any(-1).sum().clamp(min=1)
 
 
 def summed(
     entries: Float[Tensor, "batch time *target"], mask: Bool[Tensor, "batch time *mask"]
 ) -> Float[Tensor, "batch time"]:
-    """The sum at each time of the entries that ``mask`` counts."""
+    """Sum the entries where ``mask`` is True, at each time."""
     return torch.where(mask, entries, 0.0).flatten(2).sum(-1)

@@ -1,10 +1,10 @@
-"""Damped rotations: the dynamics for which three vectors are the whole covariance.
+"""Predict step of independent damped rotations, for which the factorised covariance is exact.
 
-Every (upper, lower) pair follows an SDE of its own,
+Every (upper, lower) pair follows its own SDE,
 
-    d(u, l) = [[-γ, ω], [-ω, -γ]] (u, l) dt + noise(q_u, q_l),
+    d(u, l) = [[-γ, ω], [-ω, -γ]] (u, l) dt + noise(q_u, q_l).
 
-so that predict and update are elementwise in the pairs and nothing is dropped. Over a gap Δ
+Predict and update are therefore elementwise in the pairs, without any approximation. Over a gap Δ
 
     Φ = e^{-γΔ} [[cos ωΔ, sin ωΔ], [-sin ωΔ, cos ωΔ]]
     Q = [[q_u C + q_l S, -d I_s], [-d I_s, q_u S + q_l C]],   d = (q_u - q_l) / 2
@@ -24,11 +24,11 @@ from cru.functional.sequence import stacked
 from cru.functional.update import update
 
 LONG_GAP = 1e6
-"""Beyond this, a gradient times the square of the gap can exceed float32: 1e15 (`bounds`) · 1e12 · the readings."""
+"""Above this gap a gradient times the square of the gap can exceed float32: 1e15 (`bounds`) · 1e12 · observations."""
 
 
-class Hop(NamedTuple):
-    """Φ = [[cos, sin], [-sin, cos]] (damped) and the three entries of Q, for the gap before a time; any shape."""
+class PairedTransition(NamedTuple):
+    """The transition over one gap: damped Φ = [[cos, sin], [-sin, cos]] and the three entries of Q, of any shape."""
 
     cos: Float[Tensor, "*any"]
     sin: Float[Tensor, "*any"]
@@ -37,14 +37,17 @@ class Hop(NamedTuple):
     side: Float[Tensor, "*any"]
 
 
-def hop(
+def discretise_paired(
     decay: Float[Tensor, "*#any"],
     frequency: Float[Tensor, "*#any"],
     noise_upper: Float[Tensor, "*#any"],
     noise_lower: Float[Tensor, "*#any"],
     delta: Float[Tensor, "*#any"],
-) -> Hop:
-    """Discretise: γ = ``decay`` >= 0, ω = ``frequency``, over gaps ``delta``; all broadcast. Stable as γ, ω, Δ → 0."""
+) -> PairedTransition:
+    """Discretise the SDE over gaps ``delta``, with γ = ``decay`` >= 0 and ω = ``frequency``.
+
+    All arguments broadcast. The result is accurate for γ, ω, Δ → 0.
+    """
     if torch.compiler.is_compiling() or bool((delta > LONG_GAP).any()):
         decay, frequency = finite_gradient(decay), finite_gradient(frequency)
         noise_upper, noise_lower = finite_gradient(noise_upper), finite_gradient(noise_lower)
@@ -54,16 +57,16 @@ def hop(
     flat = delta * phi1(2 * damping)
     even, odd = phi1_complex(2 * damping, 2 * angle)
     even, odd = delta * even, delta * odd
-    direct, crossed = flat + even, (flat - even).clamp_min(0.0)  # only rounding is negative
+    direct, crossed = flat + even, (flat - even).clamp_min(0.0)  # negative only by rounding
     a, b = noise_upper / 2, noise_lower / 2
     upper, lower = torch.addcmul(a * direct, b, crossed), torch.addcmul(b * direct, a, crossed)
-    return Hop(cos, sin, upper, lower, (b - a) * odd)
+    return PairedTransition(cos, sin, upper, lower, (b - a) * odd)
 
 
 def phi1_complex(
     x: Float[Tensor, "*any"], y: Float[Tensor, "*any"]
 ) -> tuple[Float[Tensor, "*any"], Float[Tensor, "*any"]]:
-    """Real and imaginary part of (e^w - 1) / w, w = x + iy, x <= 0; one at zero, by a series near it."""
+    """Real and imaginary part of (e^w - 1) / w with w = x + iy and x <= 0. Near zero a Taylor series is used."""
     near = x * x + y * y < 0.01
     a, b = torch.where(near, x, 0.0), torch.where(near, y, 0.0)
     real, imaginary = torch.ones_like(x), torch.zeros_like(x)
@@ -76,8 +79,8 @@ def phi1_complex(
     return torch.where(near, real, far[0]), torch.where(near, imaginary, far[1])
 
 
-def predict_paired(belief: Belief, step: Hop) -> Belief:
-    """The prior after a hop: Φ μ and Φ Σ Φᵀ + Q, exactly. Rounding takes no variance below that of Q alone."""
+def predict_paired(belief: Belief, step: PairedTransition) -> Belief:
+    """Φ μ and Φ Σ Φᵀ + Q, exactly. Rounding cannot make a variance smaller than that of Q alone."""
     u, low = belief.mean.chunk(2, -1)
     c, s = step.cos, step.sin
     cc, ss, cs = c * c, s * s, c * s
@@ -97,16 +100,26 @@ def filter_paired(
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
-    hops: Hop,
+    transitions: PairedTransition,
 ) -> tuple[Belief, Belief]:
-    """Priors and posteriors over (batch, time), step by step; ``hops`` (batch, time, obs) lead to each time.
+    """Compute priors and posteriors over (batch, time), step by step.
 
-    Twins: `cru.native.filter_paired` (compiled) and `filter_paired_scan` (parallel in time).
+    `cru.native.filter_paired` (compiled) and `filter_paired_scan` (parallel in time) compute the same.
+
+    Args:
+        start: belief before the first time.
+        y: latent observations.
+        y_var: their variances.
+        mask: True where observed.
+        transitions: the transition before each time, of shape (batch, time, obs).
+
+    Returns:
+        Priors and posteriors.
     """
     belief, priors, posteriors = start, [], []
-    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, *hops))
-    for y_t, var_t, mask_t, *hop_t in zip(*steps, strict=True):
-        prior = predict_paired(belief, Hop(*hop_t))
+    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, *transitions))
+    for y_t, var_t, mask_t, *transition_t in zip(*steps, strict=True):
+        prior = predict_paired(belief, PairedTransition(*transition_t))
         belief = update(prior, y_t, var_t, mask_t)
         priors.append(prior)
         posteriors.append(belief)

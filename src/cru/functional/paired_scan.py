@@ -1,4 +1,4 @@
-"""The paired filter and smoother parallel in time (Särkkä & García-Fernández 2021), on elements of 2×2 matrices."""
+"""The paired filter and smoother, parallel in time (Särkkä & García-Fernández 2021), on 2×2 matrices."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, clamp_belief, finite_gradient
-from cru.functional.paired import Hop, predict_paired
+from cru.functional.paired import PairedTransition, predict_paired
 from cru.functional.scan import Matrix2, associative_scan
 from cru.functional.update import MIN_VARIANCE, update
 
 
 class _Filtering(NamedTuple):
-    """p(z_t | z_s, y) = N(A z_s + b, C) and the likelihood of y as a function of z_s: information η, J."""
+    """p(z_t | z_s, y) = N(A z_s + b, C), and the likelihood of y as a function of z_s in information form η, J."""
 
     a11: Tensor
     a12: Tensor
@@ -32,7 +32,7 @@ class _Filtering(NamedTuple):
 
 
 def _combine(i: _Filtering, j: _Filtering) -> _Filtering:
-    """Lemma 8 of the paper, i before j."""
+    """Combine two elements, i before j (lemma 8 of the paper)."""
     A_i, A_j = Matrix2(*i[:4]), Matrix2(*j[:4])
     C_i, J_j = Matrix2(i.c11, i.c12, i.c12, i.c22), Matrix2(j.j11, j.j12, j.j12, j.j22)
     one, none = torch.ones_like(i.a11), torch.zeros_like(i.a11)
@@ -53,7 +53,7 @@ def _combine(i: _Filtering, j: _Filtering) -> _Filtering:
 
 
 def _extend(i: _Filtering, j: _Filtering) -> _Filtering:
-    """`_combine` where i begins with the start of the series: its A, η and J are zero, and stay so."""
+    """Combine two elements where i includes the start of the series, so that its A, η and J stay zero."""
     A_j = Matrix2(*j[:4])
     C_i, J_j = Matrix2(i.c11, i.c12, i.c12, i.c22), Matrix2(j.j11, j.j12, j.j12, j.j22)
     one, none = torch.ones_like(i.a11), torch.zeros_like(i.a11)
@@ -71,27 +71,30 @@ def filter_paired_scan(
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
-    hops: Hop,
+    transitions: PairedTransition,
 ) -> tuple[Belief, Belief]:
-    """As `filter_paired`, in O(log T) depth.
+    """Compute the same as `filter_paired` in O(log T) depth.
 
-    In float64 throughout: an element holds the information 1 / σ_obs of precise readings beside the variance of a vague
-    belief, and float32 cannot hold both. A last step of the plain recursion, for all times at once, ends the rounding.
+    The arithmetic is in float64. An element holds both the information 1 / σ_obs of precise observations and the
+    variance of an uncertain belief, whose ratio exceeds float32. One step of the plain recursion at all times removes
+    the remaining rounding errors.
     """
     dtype = y.dtype
-    start, hops = Belief(*map(_double, start[:4])), Hop(*map(_double, hops))
+    start, transitions = Belief(*map(_double, start[:4])), PairedTransition(*map(_double, transitions))
     y, y_var = _double(y), _double(y_var).clamp_min(MIN_VARIANCE)
-    weight = torch.where(mask, 1 / (hops.upper + y_var), 0.0)  # 1 / S, nothing where nothing is seen
-    k1, k2 = hops.upper * weight, hops.side * weight
-    kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, precise where k1 is close to one
+    weight = torch.where(mask, 1 / (transitions.upper + y_var), 0.0)  # 1 / S, or 0 where nothing is observed
+    k1, k2 = transitions.upper * weight, transitions.side * weight
+    kept = torch.where(mask, y_var * weight, 1.0)  # 1 - k1, accurate for k1 close to one
     seen = torch.where(mask, y, 0.0)
-    c, s = hops.cos, hops.sin
+    c, s = transitions.cos, transitions.sin
     elements = _Filtering(
         kept * c, kept * s, -s - k2 * c, c - k2 * s, k1 * seen, k2 * seen,
-        kept * hops.upper, kept * hops.side, hops.lower - k2 * hops.side,
+        kept * transitions.upper, kept * transitions.side, transitions.lower - k2 * transitions.side,
         c * seen * weight, s * seen * weight, c * c * weight, c * s * weight, s * s * weight,
     )  # fmt: skip
-    first = update(predict_paired(start, Hop(*(h[:, 0] for h in hops))), y[:, 0], y_var[:, 0], mask[:, 0])
+    first = update(
+        predict_paired(start, PairedTransition(*(h[:, 0] for h in transitions))), y[:, 0], y_var[:, 0], mask[:, 0]
+    )
     u, low = first.mean.chunk(2, -1)
     none = torch.zeros_like(u)
     head = (none, none, none, none, u, low, first.upper, first.side, first.lower, none, none, none, none, none)
@@ -99,18 +102,18 @@ def filter_paired_scan(
     e = associative_scan(_combine, elements, _extend)
     posterior = clamp_belief(Belief(torch.cat([e.b1, e.b2], -1), e.c11, e.c22, e.c12))
     before = Belief(*(torch.cat([f[:, None], p[:, :-1]], 1) for f, p in zip(start[:4], posterior[:4], strict=True)))
-    prior = predict_paired(before, hops)
+    prior = predict_paired(before, transitions)
     posterior = update(prior, y, y_var, mask)
-    return _rounded(prior, dtype), _rounded(posterior, dtype)
+    return _to_dtype(prior, dtype), _to_dtype(posterior, dtype)
 
 
 def _double(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """In float64, with a gradient that its own type can hold."""
+    """Convert to float64, with a gradient that the original type can represent."""
     return finite_gradient(value).double()
 
 
-def _rounded(belief: Belief, dtype: torch.dtype) -> Belief:
-    """A belief in another type, within the bounds of that type."""
+def _to_dtype(belief: Belief, dtype: torch.dtype) -> Belief:
+    """Convert a belief to another type and clamp it to the bounds of that type."""
     return belief if belief.mean.dtype == dtype else clamp_belief(Belief(*(field.to(dtype) for field in belief[:4])))
 
 
@@ -138,23 +141,24 @@ def _compose(later: _Smoothing, earlier: _Smoothing) -> _Smoothing:
     )  # fmt: skip
 
 
-def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
-    """Beliefs given the *whole* series, from the filter's: the exact Rauch-Tung-Striebel pass, elementwise.
+def smooth_paired(prior: Belief, posterior: Belief, transitions: PairedTransition) -> Belief:
+    """Condition the beliefs of the filter on the whole series: the exact Rauch-Tung-Striebel smoother, elementwise.
 
     With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:
     μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
-    Both are affine in what comes after, so they run through `associative_scan`. In float64 throughout: the inverse of a
-    nearly known prior needs it. Twin: `cru.native.smooth_paired` (compiled).
+
+    Both are affine in the result of the next time, so `associative_scan` computes them. The arithmetic is in float64,
+    because Σ⁻ can be nearly singular. `cru.native.smooth_paired` is the compiled version.
     """
     dtype = posterior.mean.dtype
     u, low = (part.double() for part in posterior.mean.chunk(2, -1))
     P = Matrix2(*(f.double() for f in (posterior.upper, posterior.side, posterior.side, posterior.lower)))
-    c, s = hops.cos[:, 1:].double(), hops.sin[:, 1:].double()
+    c, s = transitions.cos[:, 1:].double(), transitions.sin[:, 1:].double()
     ahead = [f[:, 1:].double() for f in prior[:4]]
     next_u, next_low = ahead[0].chunk(2, -1)
     next_P = Matrix2(ahead[1], ahead[3], ahead[3], ahead[2])
-    still = (hops.upper[:, 1:] == 0) & (hops.lower[:, 1:] == 0) & (c == 1) & (s == 0)
-    known = next_P.a * next_P.d - next_P.b * next_P.c < torch.finfo(torch.float64).tiny  # nothing left to learn: G = 0
+    still = (transitions.upper[:, 1:] == 0) & (transitions.lower[:, 1:] == 0) & (c == 1) & (s == 0)
+    known = next_P.a * next_P.d - next_P.b * next_P.c < torch.finfo(torch.float64).tiny  # no uncertainty left: G = 0
     unit = (1.0, 0.0, 0.0, 1.0)
     regular = Matrix2(*(torch.where(still | known, e, p) for e, p in zip(unit, next_P, strict=True)))
     now = Matrix2(*(entry[:, :-1] for entry in P))

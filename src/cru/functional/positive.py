@@ -1,4 +1,4 @@
-"""Maps from the real line onto positive numbers, each with its inverse, so that a parameter can start at a value."""
+"""Maps from real to positive numbers, each with its inverse, so that a parameter can have a given initial value."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from cru.errors import did_you_mean
 
 
 class Positive(NamedTuple):
-    """A map with its inverse.
+    """A map from real to positive numbers, with its inverse.
 
     >>> noise = positive("softplus")
     >>> noise.forward(noise.start(0.1, 3))
@@ -26,7 +26,7 @@ class Positive(NamedTuple):
     def start(
         self, value: float, size: int, device: torch.device | None = None, dtype: torch.dtype | None = None
     ) -> Float[Tensor, " size"]:
-        """The raw values that the map sends to ``value``."""
+        """Return the raw parameter that the map sends to ``value``."""
         return self.inverse(torch.full((size,), value, device=device, dtype=dtype))
 
 
@@ -59,7 +59,11 @@ _MAPS = {
 
 
 def positive(name: str) -> Positive:
-    """One of `softplus`, `exp`, `elu+1`, `square`, `relu`."""
+    """Return the map of this name: `softplus`, `exp`, `elu+1`, `square` or `relu`.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     if name not in _MAPS:
         raise ValueError(f"a positive map must be a known one, got {name!r}; {did_you_mean(name, _MAPS)}")
     return _MAPS[name]

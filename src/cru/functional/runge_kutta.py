@@ -1,4 +1,4 @@
-"""Explicit Runge-Kutta steps over s in [0, 1], without the cost of a general solver."""
+"""Explicit Runge-Kutta methods with equal steps over s in [0, 1]."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Tableau(NamedTuple):
-    """A Butcher tableau: what each later slope is taken at, and what all of them weigh."""
+    """A Butcher tableau: the coefficients of the stages after the first, and the weights of all slopes."""
 
     stages: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
@@ -27,7 +27,7 @@ TABLEAUS = {
 def runge_kutta(
     derivative: Callable[[float, Tensor], Tensor], state: Float[Tensor, "*shape"], method: str, steps: int
 ) -> Float[Tensor, "*shape"]:
-    """y(1) from y(0) where dy/ds = derivative(s, y), in equal steps with one of `TABLEAUS`.
+    """Solve dy/ds = derivative(s, y) from y(0) to y(1), in equal steps with one of `TABLEAUS`.
 
     >>> e = runge_kutta(lambda s, y: y, torch.ones(()), "rk4", 10)
     >>> round(float(e), 4)
@@ -37,12 +37,12 @@ def runge_kutta(
     for step in range(steps):
         slopes: list[Tensor] = []
         for row in ((), *stages):
-            slopes.append(derivative((step + sum(row)) / steps, _along(state, row, slopes, steps)))
-        state = _along(state, weights, slopes, steps)
+            slopes.append(derivative((step + sum(row)) / steps, _add_slopes(state, row, slopes, steps)))
+        state = _add_slopes(state, weights, slopes, steps)
     return state
 
 
-def _along(state: Tensor, weights: Sequence[float], slopes: list[Tensor], steps: int) -> Tensor:
+def _add_slopes(state: Tensor, weights: Sequence[float], slopes: list[Tensor], steps: int) -> Tensor:
     for weight, slope in zip(weights, slopes, strict=True):
         if weight:
             state = torch.add(state, slope, alpha=weight / steps)

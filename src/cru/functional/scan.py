@@ -1,4 +1,4 @@
-"""Prefix combination in O(log T) depth, and the 2×2 algebra that the paired filter runs through it."""
+"""The associative scan in O(log T) depth, and the 2×2 matrices that the paired filter combines with it."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -15,10 +15,12 @@ def associative_scan(
     elements: Elements,
     extend: Callable[[Elements, Elements], Elements] | None = None,
 ) -> Elements:
-    """e₀, e₀∘e₁, e₀∘e₁∘e₂, … along dimension 1, with plain tensor operations.
+    """e₀, e₀∘e₁, e₀∘e₁∘e₂, … along dimension 1.
 
-    ``combine`` takes and gives tuples of tensors (batch, time, …) and must be associative. ``extend`` takes its place
-    where the first argument is a prefix, which begins with e₀: for a special e₀ it may be cheaper.
+    Args:
+        combine: an associative operation on tuples of tensors (batch, time, …).
+        elements: the tuple of tensors.
+        extend: replaces ``combine`` where the first argument starts with e₀. It may be cheaper for a special e₀.
 
     >>> associative_scan(lambda a, b: (a[0] + b[0],), (torch.arange(5.0)[None],))
     (tensor([[ 0.,  1.,  3.,  6., 10.]]),)
@@ -45,7 +47,7 @@ def _maker(elements: Elements) -> Callable[[Iterable[Tensor]], Elements]:
 
 
 def _interleaved(even: Tensor, odd: Tensor) -> Tensor:
-    """Even and odd places put together again; there may be one more even one."""
+    """Interleave the even and the odd places. There may be one more even place."""
     both = torch.stack([even[:, : odd.shape[1]], odd], 2).flatten(1, 2)
     return both if even.shape[1] == odd.shape[1] else torch.cat([both, even[:, -1:]], 1)
 
@@ -67,11 +69,11 @@ class Matrix2(NamedTuple):
         )
 
     def plus(self, other: "Matrix2") -> "Matrix2":
-        """The sum (`+` joins tuples)."""
+        """Add a matrix (the operator `+` joins tuples)."""
         return Matrix2(*(x + y for x, y in zip(self, other, strict=True)))
 
     def minus(self, other: "Matrix2") -> "Matrix2":
-        """The difference."""
+        """Subtract a matrix."""
         return Matrix2(*(x - y for x, y in zip(self, other, strict=True)))
 
     @property
@@ -80,10 +82,10 @@ class Matrix2(NamedTuple):
         return Matrix2(self.a, self.c, self.b, self.d)
 
     def inverse(self) -> "Matrix2":
-        """By the adjugate; the matrix must be regular."""
+        """Invert by the adjugate. The matrix must be regular."""
         scale = 1 / (self.a * self.d - self.b * self.c)
         return Matrix2(self.d * scale, -self.b * scale, -self.c * scale, self.a * scale)
 
     def times(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The product with the vector (x, y)."""
+        """Multiply by the vector (x, y)."""
         return self.a * x + self.b * y, self.c * x + self.d * y

@@ -1,4 +1,4 @@
-"""The filter over a whole sequence: predict, update, predict, update, … (algorithm 1)."""
+"""The filter over a whole sequence: alternate predict and update (algorithm 1)."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -9,7 +9,7 @@ from cru.functional.transition import Transition, with_finite_gradients
 from cru.functional.update import update
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # one step at a time: unrolling a sequence into a graph would take minutes
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # to trace an unrolled sequence would take minutes
 def filter_sequence(
     transition: Transition,
     start: Belief,
@@ -19,10 +19,21 @@ def filter_sequence(
     delta: Float[Tensor, "batch time"],
     moves: Bool[Tensor, "batch time"],
 ) -> tuple[Belief, Belief]:
-    """Priors and posteriors over (batch, time), step by step, for any device.
+    """Compute priors and posteriors over (batch, time), step by step, on any device.
 
-    ``moves`` says where the state is carried over ``delta`` before the update; where it is False the prior is the
-    belief before. Twins: `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal).
+    `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal) compute the same.
+
+    Args:
+        transition: the predict step.
+        start: belief before the first time.
+        y: latent observations.
+        y_var: their variances.
+        mask: True where observed.
+        delta: the gap before each time.
+        moves: True where the predict step runs before the update. Elsewhere the prior is the previous belief.
+
+    Returns:
+        Priors and posteriors.
     """
     transition, plan = with_finite_gradients(transition), transition.plan(delta)
     y, y_var = finite_gradient(y), finite_gradient(y_var)
@@ -46,9 +57,10 @@ def filter_sequence_reference(
     delta: Float[Tensor, "batch time"],
     continued: bool = False,
 ) -> tuple[Belief, Belief]:
-    """Algorithm 1 with the literal predict steps and the equations of appendix B as they are printed.
+    """Follow algorithm 1 literally, with the reference predict steps and the equations of appendix B.
 
-    ``continued``: ``start`` is the posterior of an earlier time, so the first gap is predicted over too.
+    ``continued`` means that ``start`` is the posterior of an earlier time. Then the predict step also runs over the
+    first gap.
     """
     belief, priors, posteriors = start, [], []
     for t in range(y.shape[1]):
@@ -69,12 +81,12 @@ def filter_sequence_reference(
 
 
 def _where(condition: Bool[Tensor, "batch #obs"], yes: Belief, no: Belief) -> Belief:
-    """Field by field; the mean has two entries for each of the condition."""
+    """Select each field by the condition. The mean has two entries for each entry of the condition."""
     both = condition if condition.shape[-1] == 1 else torch.cat([condition, condition], -1)
     choices = zip((both, condition, condition, condition), yes[:4], no[:4], strict=True)
     return Belief(*(torch.where(c, a, b) for c, a, b in choices))
 
 
 def stacked(beliefs: list[Belief]) -> Belief:
-    """One belief over (batch, time) from a list of steps."""
+    """Stack the beliefs of all steps into one belief over (batch, time)."""
     return Belief(*(torch.stack(field, 1) for field in zip(*(b[:4] for b in beliefs), strict=True)))

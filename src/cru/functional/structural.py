@@ -1,7 +1,7 @@
 """Structural model: a sum of independent Ornstein-Uhlenbeck (OU) processes per variable, exact and in linear time.
 
 The signal of one variable at time t is h(t)ᵀ c(t). The regressors h are known. Each coefficient c_d is an OU process
-with decay rate λ_d and stationary variance v_d, so the kernel of the signal is Σ_d v_d h_d(t) h_d(s) exp(-λ_d |t - s|).
+with decay rate λ_d and stationary variance v_d. The kernel of the signal is Σ_d v_d h_d(t) h_d(s) exp(-λ_d |t - s|).
 An observation is the signal plus noise of variance R.
 
 The filter carries the mean m and the covariance explained so far, G = diag(v) - P. Over a gap Δ, with a = exp(-λ Δ):
@@ -18,7 +18,7 @@ The smoother is that of Bryson and Frazier and needs no inverse. From the last r
     r ← a r,   N ← a N aᵀ                                  over the gap before the row
 
 The arithmetic is in float64, because P is a small difference of large numbers. Results have the type of `values`, and
-states are float64. `cru.native` has compiled twins.
+states are float64. `cru.native` has compiled versions.
 """
 
 import math
@@ -42,7 +42,7 @@ class Components(NamedTuple):
 
 
 class StructuralState(NamedTuple):
-    """What is known after the last time, in float64."""
+    """The belief about the coefficients after the last time, in float64."""
 
     mean: Float64[Tensor, "batch variable coefficient"]
     explained: Float64[Tensor, "batch variable coefficient coefficient"]  # diag(var) - covariance
@@ -59,9 +59,9 @@ class Filtered(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """The signal given all observations, and given all observations of its variable but the one at its row.
+    """The signal given all observations, and its leave-one-out (loo) estimate without the observation of the same row.
 
-    Both pairs are equal where nothing is observed. No variance includes noise.
+    Both estimates are equal where nothing is observed. No variance includes noise.
     """
 
     mean: Float[Tensor, "batch time variable"]
@@ -84,7 +84,7 @@ class _Row(NamedTuple):
 
 
 def initial_state(components: Components, times: Float64[Tensor, "batch time"]) -> StructuralState:
-    """Return the state that knows nothing, at the first of ``times``."""
+    """Return the stationary prior at the first of ``times``."""
     shape = (len(times), *components.rate.shape)
     mean = torch.zeros(shape, dtype=torch.float64, device=times.device)
     return StructuralState(mean, mean.new_zeros(*shape, shape[-1]), times[:, 0])
@@ -119,12 +119,12 @@ def smooth_structural(
     components: Components,
     state: StructuralState | None = None,
 ) -> Smoothed:
-    """Estimate the signal at every row from all observations; ``state`` is knowledge from earlier rows."""
+    """Estimate the signal at every row from all observations. ``state`` is the result of earlier rows."""
     selection = regressors.new_ones(1, regressors.shape[-1])
     rows, _ = _filter_rows(times, values, mask, regressors, components, state, selection)
     mean, var, ratio, precision = _smooth_rows(rows)
     mean, var, noise = mean[..., 0], var[..., 0], _noise(components)
-    # the same variance, without the cancellation of `var` where the noise is far below the prior variance
+    # The same variance without the cancellation in `var`, for noise far below the prior variance.
     var = torch.where(mask & (noise * precision < 0.5), noise * (1 - noise * precision), var)
     alone = torch.where(mask, values.double() - ratio, mean)
     alone_var = torch.where(mask, (1 / precision - noise).clamp_min(0), var)
@@ -140,9 +140,19 @@ def smooth_components(
     groups: Int64[Tensor, " coefficient"],
     state: StructuralState | None = None,
 ) -> tuple[Float[Tensor, "batch time variable group"], Float[Tensor, "batch time variable group"]]:
-    """Estimate the part of each group of coefficients in the signal, from all observations: mean and variance.
+    """Estimate the contribution of each group of coefficients to the signal, from all observations.
 
-    ``groups`` numbers the group of each coefficient from 0. The means of the groups add up to that of the signal.
+    Args:
+        times: (batch, time).
+        values: the observations.
+        mask: True where observed.
+        regressors: h at every row.
+        components: the hyperparameters.
+        groups: the number of the group of each coefficient, from 0.
+        state: the result of earlier rows.
+
+    Returns:
+        Mean and variance of each group. The means add up to the mean of the signal.
     """
     selection = torch.nn.functional.one_hot(groups).T
     rows, _ = _filter_rows(times, values, mask, regressors, components, state, selection)
@@ -164,8 +174,8 @@ def sample_structural(
 ) -> Float[Tensor, "n batch time variable"]:
     """Draw the signal at all rows jointly, given all observations, ``n`` times.
 
-    Matheron's rule: draw a signal f and observations of it from the prior, then add the smoothed mean of the difference
-    between the real and the drawn observations. ``smooth`` is `smooth_structural` or its compiled twin.
+    Matheron's rule: draw a signal and its observations from the prior. Then smooth the difference between the real and
+    the drawn observations, and add its mean. ``smooth`` is `smooth_structural` or its compiled version.
     """
     signal = _sample_prior(times, regressors, components, n, generator, state)
     noise = torch.randn(signal.shape, dtype=torch.float64, device=signal.device, generator=generator)
@@ -174,10 +184,10 @@ def sample_structural(
     def repeated(tensor: Tensor) -> Tensor:
         return tensor.expand(n, *tensor.shape).flatten(0, 1)
 
-    if state is not None:  # the draw has the mean of the state already
+    if state is not None:  # the draw already includes the mean of the state
         state = StructuralState(*map(repeated, (torch.zeros_like(state.mean), state.explained, state.time)))
-    missing = (values.double() - drawn).flatten(0, 1)
-    correction = smooth(repeated(times), missing, repeated(mask), repeated(regressors), components, state).mean
+    difference = (values.double() - drawn).flatten(0, 1)
+    correction = smooth(repeated(times), difference, repeated(mask), repeated(regressors), components, state).mean
     return (signal + correction.view_as(signal)).to(values.dtype)
 
 
@@ -223,7 +233,7 @@ def forecast_structural(
     regressors: Float[Tensor, "batch query coefficient"],
     components: Components,
 ) -> tuple[Float[Tensor, "batch query variable"], Float[Tensor, "batch query variable"]]:
-    """Predict mean and variance of the signal at ``times`` in any order, none before the time of ``state``."""
+    """Predict mean and variance of the signal at ``times``. The times may have any order, but not precede ``state``."""
     h = regressors.double()[:, :, None]
     ah = h * _decay(_elapsed(state, times), components)
     mean = torch.einsum("bqvd,bvd->bqv", ah, state.mean)

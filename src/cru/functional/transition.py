@@ -1,4 +1,4 @@
-"""Locally linear transitions (Sec. 3.3.1) as plain data: each variant is its numbers and one predict step."""
+"""Locally linear transitions (Sec. 3.3.1) as plain data: each variant has its parameters and one predict step."""
 
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -14,13 +14,13 @@ from cru.functional.expm import doublings, predict_expm, predict_expm_reference,
 
 
 class Coefficients(NamedTuple):
-    """The transition network: α = softmax(W μ⁺ + b). An M+1-th column of W multiplies the gap to the next time."""
+    """The transition network α = softmax(W μ⁺ + b). An optional column M + 1 of W multiplies the gap."""
 
     weight: Float[Tensor, "basis inputs"]
     bias: Float[Tensor, " basis"]
 
     def alpha(self, mean: Float[Tensor, "batch state"], delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch basis"]:
-        """The weight of each basis for the coming gap."""
+        """Compute the weight of each basis matrix for the next gap."""
         state = mean.shape[-1]
         logits = linear(mean, self.weight[:, :state], self.bias)
         if self.weight.shape[1] > state:
@@ -30,52 +30,52 @@ class Coefficients(NamedTuple):
 
 @runtime_checkable
 class Transition(Protocol):
-    """What the filter asks of a variant."""
+    """Interface of a transition for the filter."""
 
     @property
     def coefficients(self) -> Coefficients:
-        """The network that weighs the bases."""
+        """The network that weights the basis matrices."""
 
     @property
     def noise(self) -> Float[Tensor, " state"]:
         """q, the variance that the state gains per unit of time."""
 
     def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
-        """What must be known of the gaps before the loop, as one number."""
+        """Compute the one number that `predict` needs about all gaps, before the loop."""
 
     def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
-        """The prior after a gap."""
+        """Predict the prior after a gap."""
 
     def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        """The same, literally as in the paper."""
+        """Predict the prior after a gap, literally as in the paper."""
 
 
 class ExpmTransition(NamedTuple):
-    """CRU: A = Σ_k α_k B_k, any matrices, through the matrix exponential."""
+    """CRU: A = Σ_k α_k B_k for any matrices B_k, with the matrix exponential."""
 
     coefficients: Coefficients
     basis: Float[Tensor, "basis state state"]
     noise: Float[Tensor, " state"]
 
     def matrix(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch state state"]:
-        """A at this belief."""
+        """Compute A at this belief."""
         return torch.einsum("bk,kij->bij", self.coefficients.alpha(belief.mean, delta), self.basis)
 
     def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
-        """The most doublings that any step can need, whatever α: it sums to one."""
+        """Bound the number of doublings of any step. The bound holds for every α, because α sums to one."""
         return doublings(spectral_bound_of_means(self.basis) * delta.detach())
 
     def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
-        """See `predict_expm`."""
+        """Call `predict_expm`."""
         return predict_expm(belief, delta, self.matrix(belief, delta), self.noise, plan)
 
     def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        """See `predict_expm_reference`."""
+        """Call `predict_expm_reference`."""
         return predict_expm_reference(belief, delta, self.matrix(belief, delta), self.noise)
 
 
 class EigenTransition(NamedTuple):
-    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ, symmetric and commuting."""
+    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ, which is symmetric and commutes for all α."""
 
     coefficients: Coefficients
     eigenvalues: Float[Tensor, "basis state"]
@@ -83,48 +83,48 @@ class EigenTransition(NamedTuple):
     noise: Float[Tensor, " state"]
 
     def spectrum(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch state"]:
-        """The eigenvalues of A at this belief."""
+        """Compute the eigenvalues of A at this belief."""
         return self.coefficients.alpha(belief.mean, delta) @ self.eigenvalues
 
     def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
-        """Nothing to plan."""
+        """Return 0: this predict step needs no number."""
         return 0
 
     def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
-        """See `predict_eigen`."""
+        """Call `predict_eigen`."""
         return predict_eigen(belief, delta, self.spectrum(belief, delta), self.eigenvectors, self.noise)
 
     def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        """See `predict_eigen_reference`."""
+        """Call `predict_eigen_reference`."""
         return predict_eigen_reference(belief, delta, self.spectrum(belief, delta), self.eigenvectors, self.noise)
 
 
 class DiscreteTransition(NamedTuple):
-    """RKN: A = I + Σ_k α_k B_k, once a step."""
+    """RKN: A = I + Σ_k α_k B_k, applied once per step."""
 
     coefficients: Coefficients
     basis: Float[Tensor, "basis state state"]
     noise: Float[Tensor, " state"]
 
     def matrix(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Float[Tensor, "batch state state"]:
-        """A at this belief."""
+        """Compute A at this belief."""
         eye = torch.eye(self.basis.shape[-1], dtype=self.basis.dtype, device=self.basis.device)
         return eye + torch.einsum("bk,kij->bij", self.coefficients.alpha(belief.mean, delta), self.basis)
 
     def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
-        """Nothing to plan."""
+        """Return 0: this predict step needs no number."""
         return 0
 
     def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
-        """See `predict_discrete`."""
+        """Call `predict_discrete`."""
         return predict_discrete(belief, self.matrix(belief, delta), self.noise)
 
     def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        """See `predict_discrete_reference`."""
+        """Call `predict_discrete_reference`."""
         return predict_discrete_reference(belief, self.matrix(belief, delta), self.noise)
 
 
 def with_finite_gradients(transition: Transition) -> Transition:
-    """The same numbers, with finite gradients: over a long gap, a product may overflow on the way back."""
+    """Apply `finite_gradient` to all parameters: over a long gap, a product can overflow in the backward pass."""
     coefficients = Coefficients(*map(finite_gradient, transition.coefficients))
     return cast(Transition, cast(Any, type(transition))(coefficients, *map(finite_gradient, cast(Any, transition)[1:])))

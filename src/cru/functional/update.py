@@ -1,4 +1,4 @@
-"""The update step: weigh an observation against the prior (appendix B)."""
+"""The Kalman update step: combine an observation with the prior (appendix B)."""
 
 from typing import NamedTuple
 
@@ -9,19 +9,22 @@ from torch import Tensor
 from cru.functional.belief import Belief, Gain, clamp_belief
 
 MIN_VARIANCE, MAX_VARIANCE = 1e-12, 1e30
-"""Observation variances outside count as these: no reading is believed, or doubted, without limit."""
+"""Observation variances are clamped to this range."""
 
 
 def gain(prior: Belief, y_var: Float[Tensor, "*batch obs"]) -> Gain:
-    """The Kalman gain, eq. (14) factorised: k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs)."""
+    """k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs): the Kalman gain, eq. (14) factorised."""
     total = prior.upper + y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     return Gain(prior.upper / total, prior.side / total)
 
 
 class FilterResult(NamedTuple):
-    """What the bare filter returns: beliefs before and after each update, over (batch, time).
+    """The result of a filter over (batch, time).
 
-    ``y_var`` holds the variances of the latent observations.
+    Attributes:
+        prior: beliefs before each update.
+        posterior: beliefs after each update.
+        y_var: variances of the latent observations.
     """
 
     prior: Belief
@@ -30,7 +33,7 @@ class FilterResult(NamedTuple):
 
     @property
     def gain(self) -> Gain:
-        """The Kalman gain at every time, observed or not. Each access computes it."""
+        """The Kalman gain at every time, observed or not. Every access computes it again."""
         return gain(self.prior, self.y_var)
 
 
@@ -40,13 +43,13 @@ def update(
     y_var: Float[Tensor, "*batch obs"],
     mask: Bool[Tensor, "*batch obs"],
 ) -> Belief:
-    """The posterior after the latent observation ``y`` with variance ``y_var``; where ``mask`` is False, the prior.
+    """Compute the posterior after the latent observation ``y``. Where ``mask`` is False, it is the prior.
 
     μ_u⁺ = μ_u + k_u (y - μ_u),  μ_l⁺ = μ_l + k_l (y - μ_u),
     σ_u⁺ = (1 - k_u) σ_u,  σ_s⁺ = (1 - k_u) σ_s,  σ_l⁺ = σ_l - k_l σ_s.
 
-    1 - k_u is computed as σ_obs / (σ_u + σ_obs), which keeps its precision when k_u is close to one. As σ_s² ≤ σ_u σ_l,
-    σ_l⁺ ≥ (1 - k_u) σ_l: where rounding takes the difference below this floor, it is held there.
+    1 - k_u is computed as σ_obs / (σ_u + σ_obs), which is accurate for k_u close to one. Because σ_s² ≤ σ_u σ_l,
+    σ_l⁺ is at least (1 - k_u) σ_l. This floor corrects rounding errors.
     """
     y_var = y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     k_upper, k_lower = gain(prior, y_var)
@@ -70,7 +73,7 @@ def update_reference(
     y: Float[Tensor, "*batch obs"],
     y_var: Float[Tensor, "*batch obs"],
 ) -> tuple[Float[Tensor, "*batch state"], Float[Tensor, "*batch state state"]]:
-    """The unfactorised update, eqs. (12)-(14), with H = [I 0] and the full covariance.
+    """Compute the update with the full covariance and H = [I 0], eqs. (12)-(14).
 
     K = Σ Hᵀ (H Σ Hᵀ + Σ_obs)⁻¹,  μ⁺ = μ + K (y - H μ),  Σ⁺ = (I - K H) Σ.
     """

@@ -1,4 +1,4 @@
-"""Layers: the CRU family. Each has the interface of `torch.nn.GRU`, with times."""
+"""Layers of the CRU family, with the interface of `torch.nn.GRU` and times, and the networks of the paper."""
 
 from cru.layers.cru import CRU, RKN, BandedBasis, FastCRU
 from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder

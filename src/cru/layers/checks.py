@@ -1,4 +1,4 @@
-"""What users may hand to a layer, and the sentences they get when they hand over something else."""
+"""Validate and convert the arguments of layers."""
 
 import math
 from numbers import Real
@@ -18,7 +18,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def check_count(name: str, size: int) -> None:
-    """A whole number of at least one."""
+    """Raise unless ``size`` is a whole number of at least one."""
     require(
         isinstance(size, SupportsIndex) and size.__index__() >= 1,
         f"`{name}` must be a whole number of at least 1, got {size!r}.",
@@ -26,7 +26,7 @@ def check_count(name: str, size: int) -> None:
 
 
 def check_sizes(input_size: int, hidden_size: int) -> None:
-    """The sizes of a layer: positive, an even state."""
+    """Raise unless the sizes of a layer are positive and the state size is even."""
     check_count("input_size", input_size)
     check_count("hidden_size", hidden_size)
     near = f"{hidden_size - 1} or {hidden_size + 1}" if hidden_size > 1 else "2"
@@ -37,30 +37,30 @@ def check_sizes(input_size: int, hidden_size: int) -> None:
 
 
 def check_bases(hidden_size: int, num_basis: int, bandwidth: int) -> None:
-    """At least one basis, with a band that fits into its blocks."""
+    """Raise unless there is at least one basis matrix and the band fits into its blocks."""
     check_count("num_basis", num_basis)
-    most = max(hidden_size // 2, 3)  # 3, the default, is fine for any size: a wider band is a full block
+    most = max(hidden_size // 2, 3)  # the default of 3 is valid for any size: a wider band is a full block
     require(
         isinstance(bandwidth, SupportsIndex) and 0 <= bandwidth.__index__() <= most,
-        f"`bandwidth` must lie between 0 and {most} for hidden_size = {hidden_size}, got {bandwidth!r}.",
+        f"`bandwidth` must be between 0 and {most} for hidden_size = {hidden_size}, got {bandwidth!r}.",
     )
 
 
 def check_dtype(dtype: torch.dtype) -> None:
-    """Layers compute in float32 or float64."""
+    """Raise unless the type is float32 or float64."""
     require(
         dtype in (torch.float32, torch.float64),
-        f"`dtype` must be torch.float32 or torch.float64, got {dtype}: a Kalman filter needs the precision.",
+        f"`dtype` must be torch.float32 or torch.float64, got {dtype}. A Kalman filter needs this precision.",
     )
 
 
 def check_device(name: str, value: Tensor, device: torch.device) -> None:
-    """Where the others are."""
-    require(value.device == device, f"`{name}` must be on {device}, as the rest is, got {value.device}.")
+    """Raise unless ``value`` is on ``device``."""
+    require(value.device == device, f"`{name}` must be on {device} like the other tensors, got {value.device}.")
 
 
 def check_time_scale(time_scale: Any) -> None:
-    """A positive number."""
+    """Raise unless ``time_scale`` is a positive number."""
     require(
         isinstance(time_scale, Real) and 0 < float(time_scale) < math.inf,
         f"`time_scale` must be a positive number, got {time_scale!r}.",
@@ -68,7 +68,7 @@ def check_time_scale(time_scale: Any) -> None:
 
 
 def as_times(times: Tensor, observed: Bool[Tensor, "batch time obs"], start: Tensor | None) -> Tensor:
-    """``times`` as (batch, time), in a type that holds both them and the time of the state that they continue."""
+    """Expand ``times`` to (batch, time), in a common type with ``start``, the time of the state before them."""
     batch, steps, _ = observed.shape
     require(isinstance(times, Tensor), f"`times` must be a tensor, got {type(times).__name__}.")
     check_device("times", times, observed.device)
@@ -87,7 +87,7 @@ def as_times(times: Tensor, observed: Bool[Tensor, "batch time obs"], start: Ten
 
 
 def _to_common_dtype(times: Tensor, others: Tensor | None) -> Tensor:
-    """``times`` in a type for both; of two float types the coarser, in which 0.7 is 0.7 wherever it comes from."""
+    """Convert ``times`` to a common type. Of two float types, use the less precise one, in which 0.7 equals 0.7."""
     if others is None or others.dtype == times.dtype:
         return times
     floats = times.is_floating_point() and others.is_floating_point()
@@ -96,7 +96,7 @@ def _to_common_dtype(times: Tensor, others: Tensor | None) -> Tensor:
 
 
 def as_queries(at: Tensor, times: Tensor) -> Tensor:
-    """``at`` as (batch, query), none before the first of ``times`` of its series."""
+    """Expand ``at`` to (batch, query). Raise if a query is before the first time of its series."""
     require(isinstance(at, Tensor), f"`at` must be a tensor, got {type(at).__name__}.")
     batch, shape = len(times), tuple(at.shape)
     require(
@@ -108,15 +108,15 @@ def as_queries(at: Tensor, times: Tensor) -> Tensor:
     wrong = ~torch.isfinite(at) | (at < times[:, :1])
     if not torch.compiler.is_compiling() and bool(wrong.any()):
         found = at[wrong][0].item()
-        raise ValueError(f"`at` must be finite and must not lie before the first time of its series, got {found}.")
+        raise ValueError(f"`at` must be finite and not before the first time of its series, got {found}.")
     return at
 
 
 def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -> Belief:
-    """A belief of the right shape, in the type of ``like`` and where it is."""
+    """Check shape, device and values of a belief, and convert it to the type of ``like``."""
     require(
         isinstance(state, Belief),
-        f"`state` must be a belief as a layer returns it, got {type(state).__name__}.",
+        f"`state` must be a `Belief`, as a layer returns it, got {type(state).__name__}.",
     )
     batch = state.mean.shape[0] if batch is None else batch
     for name, field, size in zip(Belief._fields, state[:4], (hidden_size, *[hidden_size // 2] * 3), strict=False):
@@ -128,13 +128,13 @@ def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -
         check_device(f"state.{name}", field, like.device)
         require(
             torch.compiler.is_compiling() or bool(torch.isfinite(field).all()),
-            f"`state.{name}` must be finite. Start anew, or continue from an earlier state.",
+            f"`state.{name}` must be finite. Start without a state, or continue from an earlier one.",
         )
-    # NaN where a variance is negative; a cast may have rounded
+    # NaN where a variance is negative. The factor allows for the rounding of a cast.
     possible = state.side.abs() <= 1.01 * state.upper.sqrt() * state.lower.sqrt()
     require(
         torch.compiler.is_compiling() or bool(possible.all()),
-        "`state` must have a covariance: `upper` and `lower` not negative, side² ≤ upper · lower.",
+        "`state` must have a valid covariance: `upper` and `lower` not negative, side² ≤ upper · lower.",
     )
     require(
         state.time is None or tuple(state.time.shape) == (batch,),
@@ -144,7 +144,7 @@ def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -
 
 
 def as_moments(name: str, value: Tensor | float | int, batch: int, device: torch.device) -> Tensor:
-    """A number, or one a series, as (batch,). Python's floats are float64, so that nothing is lost."""
+    """Expand a number, or one number per series, to (batch,). A Python float becomes float64."""
     moments = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None, device=device)
     require(
         tuple(moments.shape) in ((), (batch,)),
@@ -154,12 +154,12 @@ def as_moments(name: str, value: Tensor | float | int, batch: int, device: torch
 
 
 def check_series(name: str, value: Tensor, size: int) -> None:
-    """(batch, time, size), with at least one time."""
+    """Raise unless ``value`` has the shape (batch, time, size), with at least one time."""
     require(isinstance(value, Tensor), f"`{name}` must be a tensor, got {type(value).__name__}.")
     require(
         value.ndim == 3 and value.shape[-1] == size,
         f"`{name}` must have the shape (batch, time, {size}), got {tuple(value.shape)}."
-        + (f" For one series: {name}[None]." if tuple(value.shape[1:]) == (size,) else ""),
+        + (f" For one series, pass {name}[None]." if tuple(value.shape[1:]) == (size,) else ""),
     )
     require(
         value.shape[1] > 0,
@@ -168,10 +168,10 @@ def check_series(name: str, value: Tensor, size: int) -> None:
 
 
 def as_mask(mask: Tensor | None, value: Tensor) -> Bool[Tensor, "batch time size"]:
-    """``mask`` as (batch, time, size), True = observed; without one, NaN means missing."""
+    """Expand ``mask`` to (batch, time, size), True = observed. Without a mask, NaN means missing."""
     if mask is None:
         return ~torch.isnan(value)
-    require(not isinstance(mask, Belief), "`mask` must be a tensor, got a belief: give it by name, state=...")
+    require(not isinstance(mask, Belief), "`mask` must be a tensor, got a belief. Pass it by name: state=...")
     require(
         isinstance(mask, Tensor) and mask.dtype == torch.bool,
         "`mask` must be a tensor of dtype torch.bool (True = observed), "
@@ -188,12 +188,12 @@ def as_mask(mask: Tensor | None, value: Tensor) -> Bool[Tensor, "batch time size
 def observed_values(
     name: str, value: Float[Tensor, "batch time size"], mask: Bool[Tensor, "batch time size"]
 ) -> Float[Tensor, "batch time size"]:
-    """``value`` with zeros where nothing is observed; what is observed must be finite."""
+    """Set ``value`` to zero where it is not observed. Raise if an observed value is not finite."""
     value = torch.where(mask, value, 0.0)
     if not torch.compiler.is_compiling() and not bool(torch.isfinite(value).all()):
         series, step, feature = (int(i) for i in (~torch.isfinite(value)).nonzero()[0])
         raise ValueError(
             f"`{name}` must be finite where it is observed: series {series}, step {step}, feature {feature} is "
-            f"{value[series, step, feature].item()}. Mask it (or, without a `mask`, set it to NaN)."
+            f"{value[series, step, feature].item()}. Mask it, or set it to NaN if there is no `mask`."
         )
     return value

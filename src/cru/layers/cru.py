@@ -85,7 +85,7 @@ class LocallyLinearLayer(KalmanLayer):
         raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
     def freeze(self) -> None:
-        """In evaluation mode, compute the transition once, until the layer is trained, loaded or moved."""
+        """Compute the transition once, in evaluation mode, until the layer is trained, loaded or moved."""
         with torch.no_grad():
             self._frozen = None if self.training else self.transition()
 
@@ -105,7 +105,7 @@ class LocallyLinearLayer(KalmanLayer):
 
     def _coefficients(self) -> Coefficients:
         plain = torch.compiler.is_compiling() or type(self.coefficients).forward is nn.Linear.forward
-        require(plain, "`coefficients` must stay a plain nn.Linear (or parametrized): it is read, and never called.")
+        require(plain, "`coefficients` must be a plain or parametrized nn.Linear: only its weight and bias are used.")
         return Coefficients(self.coefficients.weight, self.coefficients.bias)
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
@@ -124,7 +124,7 @@ class LocallyLinearLayer(KalmanLayer):
         run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
         moves = delta != 0
         if not isinstance(transition, DiscreteTransition) and (delta.requires_grad or native.transformed()):
-            moves = torch.ones_like(moves)  # a gap of 0 changes nothing, but has a derivative
+            moves = torch.ones_like(moves)  # a gap of 0 changes no value, but it has a derivative
         return run(transition, start, y, y_var, observed, delta, moves)
 
     def extra_repr(self) -> str:
@@ -145,8 +145,8 @@ class CRU(LocallyLinearLayer):
     Args:
         input_size: number of features of an observation.
         hidden_size: size M of the state, even. A latent observation has D = M / 2 dimensions.
-        coupling: rate at which the two halves of a new layer's state turn into each other, in radians per unit of
-            scaled time. With 0, as in the paper, the state of a new layer does not move.
+        coupling: initial rotation rate between the two halves of the state, in radians per unit of scaled time. With
+            0, as in the paper, the state of a new layer is constant between observations.
         num_basis: number K of basis matrices.
         bandwidth: entries |i - j| <= bandwidth of each D × D block are trained.
         time_scale: factor on the gaps between times.

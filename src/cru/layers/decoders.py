@@ -1,6 +1,6 @@
 """Decoders of appendix D: from the state at one time to raw outputs, (n, features) to (n, *target).
 
-Raw: a model makes variances positive and pictures probabilities itself, so that any module can be a decoder.
+The model maps raw outputs to positive variances or to probabilities, so any module can be a decoder.
 """
 
 from jaxtyping import Float
@@ -10,19 +10,20 @@ from cru.layers.encoders import in_chunks, layer_norm, mlp
 
 
 def mlp_decoder(input_size: int, output_size: int, hidden_sizes: tuple[int, ...] = (50, 50, 50)) -> nn.Sequential:
-    """USHCN and PhysioNet: fully connected with ReLU and layer norm, linear output. One layer for the variance."""
+    """Make the decoder of USHCN and PhysioNet: fully connected layers with ReLU and layer norm, linear output."""
     return mlp(input_size, hidden_sizes).append(nn.Linear((input_size, *hidden_sizes)[-1], output_size))
 
 
 def tanh_decoder(input_size: int, output_size: int, hidden_size: int = 30) -> nn.Sequential:
-    """Pendulum regression: one fully connected layer with tanh, linear output; the same for the variance."""
+    """Make the decoder of pendulum regression: one fully connected layer with tanh, linear output."""
     return nn.Sequential(nn.Linear(input_size, hidden_size), nn.Tanh(), nn.Linear(hidden_size, output_size))
 
 
 class ConvDecoder(nn.Module):
-    """Pendulum interpolation: one fully connected layer, three transposed convolutions, to a 1 x 24 x 24 picture.
+    """Decoder of pendulum interpolation: one fully connected layer and three transposed convolutions.
 
-    ``norm`` adds the layer norm over (channel, height, width) after the first two of them.
+    It returns images of 1 x 24 x 24 pixels. ``norm`` adds a layer norm over (channel, height, width) after the first
+    two convolutions.
 
     >>> ConvDecoder(30)(torch.zeros(2, 30)).shape
     torch.Size([2, 1, 24, 24])
@@ -46,5 +47,5 @@ class ConvDecoder(nn.Module):
         )
 
     def forward(self, features: Float[Tensor, "n features"]) -> Float[Tensor, "n 1 24 24"]:
-        """Logits of the pixels."""
+        """Return the logits of the pixels."""
         return in_chunks(self.layers, features)

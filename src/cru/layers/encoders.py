@@ -1,6 +1,6 @@
-"""Encoders of appendix D: from what is observed at one time to features, on which a layer's two linear heads sit.
+"""Encoders of appendix D: from the observation at one time to the features that a layer reads.
 
-An encoder is any module from (n, *input) to (n, features): these two are what the paper used.
+Any module from (n, *input) to (n, features) can be an encoder. The paper uses the two classes of this module.
 """
 
 from itertools import pairwise
@@ -12,17 +12,17 @@ from torch.nn import functional as F
 
 from cru.layers.modes import evaluating
 
-NORM_FLOOR = 1e-8
-CHUNK = 64  # pictures
+NORM_FLOOR = 1e-8  # smallest norm that divides
+CHUNK = 64  # images that a CPU processes at a time
 
 
 def normalised(features: Float[Tensor, "n features"]) -> Float[Tensor, "n features"]:
-    """Features of length 1."""
+    """Scale each vector of features to the norm 1."""
     return F.normalize(features, dim=-1, eps=NORM_FLOOR)
 
 
 def mlp(input_size: int, hidden_sizes: tuple[int, ...]) -> nn.Sequential:
-    """Linear, ReLU, layer norm for each of ``hidden_sizes``."""
+    """Make a network with a linear layer, ReLU and layer norm for each of ``hidden_sizes``."""
     sizes = (input_size, *hidden_sizes)
     parts: list[nn.Module] = []
     for before, after in pairwise(sizes):
@@ -31,7 +31,7 @@ def mlp(input_size: int, hidden_sizes: tuple[int, ...]) -> nn.Sequential:
 
 
 class MLPEncoder(nn.Module):
-    """USHCN and PhysioNet: three fully connected layers of 50 with ReLU and layer norm.
+    """Encoder of USHCN and PhysioNet: three fully connected layers of 50 units with ReLU and layer norm.
 
     >>> MLPEncoder(37)(torch.zeros(2, 37)).shape
     torch.Size([2, 50])
@@ -42,14 +42,14 @@ class MLPEncoder(nn.Module):
         self.layers = mlp(input_size, hidden_sizes)
 
     def forward(self, x: Float[Tensor, "n input"]) -> Float[Tensor, "n features"]:
-        """Features of length 1."""
+        """Return features of norm 1."""
         return normalised(self.layers(x))
 
 
 class ConvEncoder(nn.Module):
-    """Pendulum: two convolutions with pooling, one fully connected layer of 30.
+    """Encoder of the pendulum: two convolutions with pooling and one fully connected layer of 30 units.
 
-    ``norm`` adds the layer norm over (channel, height, width) that the interpolation nets have after each convolution.
+    ``norm`` adds a layer norm over (channel, height, width) after each convolution, as for interpolation in the paper.
 
     >>> ConvEncoder((1, 24, 24))(torch.zeros(2, 1, 24, 24)).shape
     torch.Size([2, 30])
@@ -60,12 +60,12 @@ class ConvEncoder(nn.Module):
     ) -> None:
         super().__init__()
         colours, height, width = input_shape
-        if min(height, width) < 7:  # the second pooling would have nothing left
-            raise ValueError(f"`input_shape` must be at least 7 x 7 pixels, got {height} x {width}: pass an `encoder`.")
+        if min(height, width) < 7:  # the second pooling would return nothing
+            raise ValueError(f"`input_shape` must be at least 7 x 7 pixels, got {height} x {width}. Pass an `encoder`.")
         self.layers = nn.Sequential(
             ChannelsLastConv2d(colours, channels, 5, padding=2),
             layer_norm(channels) if norm else nn.Identity(),
-            nn.MaxPool2d(2),  # before the ReLU: the same, on a quarter of the pixels
+            nn.MaxPool2d(2),  # before the ReLU: the result is the same, with a quarter of the work
             nn.ReLU(),
             ChannelsLastConv2d(channels, channels, 3, padding=1, stride=2),
             layer_norm(channels) if norm else nn.Identity(),
@@ -77,25 +77,25 @@ class ConvEncoder(nn.Module):
         self.output = nn.Linear(channels * left, output_size)
 
     def forward(self, x: Float[Tensor, "n channel height width"]) -> Float[Tensor, "n features"]:
-        """Features of length 1."""
+        """Return features of norm 1."""
         return normalised(self.output(in_chunks(self.layers, x)).relu())
 
 
 class ChannelsLastConv2d(nn.Conv2d):
-    """A convolution that computes with the channels innermost, whatever the layout of its input.
+    """A convolution that always computes in the memory format channels-last, which is faster on a CPU.
 
-    The weights are kept in the usual layout, in which they are saved. A copy asks for the other one also where there is
-    one channel, for which the two look alike.
+    The parameters keep the default format, in which they are saved. The copy of the weights has the format
+    channels-last also with one channel, where the strides of both formats are equal.
     """
 
     def forward(self, input: Float[Tensor, "n channel height width"]) -> Tensor:  # noqa: A002
-        """As `torch.nn.Conv2d`."""
+        """Convolve, as `torch.nn.Conv2d` does."""
         weight = self.weight.clone(memory_format=torch.channels_last)
         return F.conv2d(input, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 def in_chunks(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-    """``module(x)``; on a CPU a few pictures at a time, so that what lies between layers stays in the cache."""
+    """Compute ``module(x)``. On a CPU, process a few images at a time, so that activations stay in the cache."""
     if x.device.type != "cpu" or x.shape[0] <= CHUNK:
         whole: Tensor = module(x)
         return whole
@@ -103,32 +103,36 @@ def in_chunks(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n 
 
 
 def layer_norm(channels: int) -> nn.GroupNorm:
-    """Layer norm over (channel, height, width) with a scale and an offset for each channel."""
+    """Make a layer norm over (channel, height, width) with a scale and an offset for each channel."""
     return nn.GroupNorm(1, channels)
 
 
 def apply_where(
     module: nn.Module, x: Float[Tensor, "batch time *inputs"], where: Bool[Tensor, "batch time"], fill: float = 0.0
 ) -> Float[Tensor, "batch time *outputs"]:
-    """``module`` at the times that count, ``fill`` at the others: nothing is spent on padding or blank pictures."""
+    """Apply ``module`` where ``where`` is True and return ``fill`` elsewhere, without any work for padding."""
     if bool(where.all()) and where.numel():
         every: Tensor = module(x.flatten(0, 1))
         return every.reshape(*where.shape, *every.shape[1:])
     rows = where.flatten().nonzero().squeeze(1)
     given = x.flatten(0, 1).index_select(0, rows)
-    found: Tensor = module(given) if len(rows) else _of_nothing(module, given)
+    found: Tensor = module(given) if len(rows) else _run_on_empty(module, given)
     everywhere = found.new_full((where.numel(), *found.shape[1:]), fill).index_copy(0, rows, found)
     return everywhere.reshape(*where.shape, *found.shape[1:])
 
 
-def _of_nothing(module: nn.Module, none: Float[Tensor, "0 *inputs"]) -> Float[Tensor, "0 *outputs"]:
-    """Many a module cannot do without rows: it gets a blank one, of which running means are not to learn."""
+def _run_on_empty(module: nn.Module, none: Float[Tensor, "0 *inputs"]) -> Float[Tensor, "0 *outputs"]:
+    """Find the output shape for an empty batch. Some modules fail on one: run one dummy row in evaluation mode."""
     with evaluating(module):
         return module(none.new_zeros(1, *none.shape[1:]))[:0]  # type: ignore[no-any-return]
 
 
 def features_of(encoder: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """How many features ``encoder`` gives, found by giving it two blank inputs."""
+    """Count the features of an encoder, by a call with two zero inputs.
+
+    Raises:
+        ValueError: the result is not of the shape (n, features).
+    """
     like = next((p for p in encoder.parameters()), torch.empty(0))
     with torch.no_grad(), evaluating(encoder):
         found = encoder(like.new_zeros(2, *input_shape))

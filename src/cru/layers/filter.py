@@ -23,7 +23,9 @@ from cru.layers.checks import (
 )
 
 INITIAL_VARIANCE = 10.0
+"""Variance of the initial state of a new layer."""
 INITIAL_NOISE = 0.1
+"""Process noise of a new layer."""
 
 
 class LayerOptions(TypedDict, total=False):
@@ -180,7 +182,7 @@ class KalmanLayer(nn.Module):
         observed: Bool[Tensor, "batch time"],
         state: Belief | None = None,
     ) -> Belief:
-        """Return the last posterior of `filter` without checks. In a stream, checks would take longer than the filter.
+        """Return the last posterior of `filter` without checks. In streaming, checks would cost more than the filter.
 
         Args:
             y: latent observations.
@@ -228,7 +230,7 @@ class KalmanLayer(nn.Module):
         state: Belief | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "batch state"], Belief]:
-        """Filter one observation, for streams.
+        """Filter one observation, for streaming.
 
         Args:
             x_t: (batch, input), the observation.

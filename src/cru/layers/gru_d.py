@@ -1,29 +1,35 @@
-"""GRU-D: a GRU whose inputs and state decay over what is missing (Che et al. 2018)."""
+"""GRU-D: a GRU whose inputs and state decay while observations are missing (Che et al. 2018)."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from cru.functional.carry_forward import last_seen, since_last
+from cru.functional.carry_forward import last_observation, since_last
 
 
 class GRUD(nn.Module):
     """GRU with trainable decay of the inputs toward their empirical mean, and of the state toward zero.
 
-    With δ the time since a feature was last seen, m its mask, x' its last value and x̃ its mean:
+    With the time δ since the last observation of a feature, its mask m, its last value x' and its mean x̃:
 
         γ_x = exp(-max(0, w ⊙ δ + b)),  γ_h = exp(-max(0, W δ + b))
         x̂ = m ⊙ x + (1 - m) ⊙ (γ_x ⊙ x' + (1 - γ_x) ⊙ x̃)
         h' = GRU([x̂, m], γ_h ⊙ h)
 
     Each time point is a step, observed or not. Set the buffer ``mean`` to the means of the training set.
-    ``cell`` is any module from (batch, 2 × input) and (batch, state) to (batch, state), else `torch.nn.GRUCell`.
 
     Example:
         >>> layer = GRUD(3, 8)
         >>> x, mask = torch.randn(2, 5, 3), torch.rand(2, 5, 3) < 0.5
         >>> layer(x, mask, torch.rand(2, 5).cumsum(1)).shape
         torch.Size([2, 5, 8])
+
+    Args:
+        input_size: number of features.
+        hidden_size: size of the state.
+        cell: any module from (batch, 2 × input) and (batch, state) to (batch, state). Default: `torch.nn.GRUCell`.
+        device: device of the parameters.
+        dtype: type of the parameters.
     """
 
     mean: Tensor
@@ -52,9 +58,9 @@ class GRUD(nn.Module):
         mask: Bool[Tensor, "batch time input"],
         since: Float[Tensor, "batch time input"],
     ) -> Float[Tensor, "batch time input"]:
-        """x̂: the observed value, else one on its way from the last value to the mean."""
+        """Compute x̂: the observed value, or else a weighted mean of the last value and the empirical mean."""
         decay = torch.exp(-torch.relu(self.input_rate * since + self.input_offset))
-        last = last_seen(x, mask)
+        last = last_observation(x, mask)
         return torch.where(mask, x, torch.lerp(self.mean, torch.where(last.known, last.value, self.mean), decay))
 
     def forward(
@@ -63,7 +69,7 @@ class GRUD(nn.Module):
         mask: Bool[Tensor, "batch time input"],
         times: Float[Tensor, "batch time"],
     ) -> Float[Tensor, "batch time state"]:
-        """The state after each time, from zero."""
+        """Return the state after each time. It starts at zero."""
         since = since_last(times, mask).to(x.dtype)
         inputs = torch.cat([self.impute(x, mask, since), mask.to(x.dtype)], -1)
         decay = torch.exp(-torch.relu(self.state_rate(since)))

@@ -1,4 +1,4 @@
-"""GRU-ODE-Bayes: a GRU in continuous time, and an update that sees its error (De Brouwer et al. 2019)."""
+"""GRU-ODE-Bayes: a GRU in continuous time, with an update from the prediction error (De Brouwer et al. 2019)."""
 
 import math
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from cru.layers.ragged import Ragged, SplitGaps
 
 
 class GRUODEField(nn.Module):
-    """dh/dt = (1 - z) ⊙ (g - h), the GRU's difference equation with the step taken to zero.
+    """dh/dt = (1 - z) ⊙ (g - h), the limit of the GRU for a step of length zero.
 
         r = σ(W_r h + b_r),  1 - z = σ(W_z h + b_z),  g = tanh(W_g (r ⊙ h) + b_g)
 
-    A state in [-1, 1] stays there. No input enters between observations. (With 1 - z in place of z, W_z and b_z only
-    change their sign.)
+    A state in [-1, 1] stays in [-1, 1]. There is no input between observations. The network returns 1 - z instead of
+    z, which only changes the sign of W_z and b_z.
     """
 
     def __init__(
@@ -32,16 +32,16 @@ class GRUODEField(nn.Module):
         self.candidate = nn.Linear(size, size, device=device, dtype=dtype)
 
     def forward(self, state: Float[Tensor, "batch state"]) -> Float[Tensor, "batch state"]:
-        """dh/dt at h."""
+        """Compute dh/dt at h."""
         r, rate = torch.sigmoid(self.gates(state)).chunk(2, -1)
         return rate * (torch.tanh(self.candidate(r * state)) - state)
 
 
 class Preparation(nn.Module):
-    """f_prep: for each feature, ``units`` numbers from its value and its prediction, 0 where it is not observed.
+    """f_prep: map the value and the prediction of each feature to ``units`` numbers, 0 where it is not observed.
 
-    Each feature has weights of its own: it reads what the observation model says of it, such as (x, mean, log
-    variance, standardised error), and nothing of the others.
+    Each feature has its own weights. Its inputs are statistics of the observation model for this feature only, such
+    as (x, mean, log variance, standardised error).
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Preparation(nn.Module):
     def forward(
         self, statistics: Float[Tensor, "batch feature statistic"], mask: Bool[Tensor, "batch feature"]
     ) -> Float[Tensor, "batch prepared"]:
-        """relu(W_j q_j + b_j) ⊙ m_j for every feature j, side by side."""
+        """Compute relu(W_j q_j + b_j) ⊙ m_j for every feature j, and concatenate them."""
         prepared = torch.baddbmm(self.bias, statistics.transpose(0, 1), self.weight).relu().transpose(0, 1)
         return (prepared * mask[..., None]).flatten(1)
 
@@ -77,18 +77,18 @@ class BayesStates(NamedTuple):
 
 
 class GRUODEBayes(nn.Module):
-    """A `GRUODEField` over each gap; at an observation h⁺ = GRU(f_prep(x, m, f_obs(h⁻)), h⁻).
+    """A `GRUODEField` over each gap, and h⁺ = GRU(f_prep(x, m, f_obs(h⁻)), h⁻) at each observation.
 
-    Where nothing is observed the state only moves with time. It starts at a trained value.
+    Where nothing is observed, only the differential equation changes the state. The initial state is trained.
 
     Args:
         ode: the `ODE` of a `GRUODEField`.
         hidden_size: size of the state.
-        observation: what a state says of the inputs, and how to read an error of it.
-        f_obs: from (n, state) to (n, parameters of ``observation``).
+        observation: distribution of the inputs given the state.
+        f_obs: network from (n, state) to (n, parameters of ``observation``).
         prep_units: units of the preparation network for each feature.
-        longest: a longer gap is solved in as many equal parts as it needs.
-        most_parts: but in no more than these.
+        longest: a longer gap is divided into equal parts.
+        most_parts: the largest number of parts of a gap.
     """
 
     def __init__(
@@ -118,12 +118,22 @@ class GRUODEBayes(nn.Module):
         delta: Float[Tensor, "batch time"],
         start: Float[Tensor, "batch state"] | None = None,
     ) -> BayesStates:
-        """States and predictions of ``x`` at each time, from ``start`` if given; ``delta`` is the gap before it."""
+        """Compute states and predictions of ``x`` at each time.
+
+        Args:
+            x: the inputs.
+            mask: True where observed.
+            delta: the gap before each time.
+            start: the state to continue from.
+
+        Returns:
+            States and predictions before and after each update.
+        """
         parts = SplitGaps.of(delta, self.longest, self.most_parts)
         x, mask, delta = parts.spread(x), parts.spread(mask), parts.delta
         observed = mask.any(-1)
         active = (delta > 0) | observed
-        plan = Ragged.of(active | F.pad(active[:, :-1], (1, 0)))  # what follows the last update is after it
+        plan = Ragged.of(active | F.pad(active[:, :-1], (1, 0)))  # one step more: its prior is the last posterior
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = self.start.expand(x.shape[0], -1) if start is None else start.index_select(0, plan.order)
         prior, posterior = [], []

@@ -1,4 +1,4 @@
-"""The mode of a module, training or not."""
+"""Temporary evaluation mode of a module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """``module`` in evaluation mode, and afterwards each part of it in the mode in which it was.
+    """Set ``module`` to evaluation mode, and restore the mode of each of its submodules afterwards.
 
     >>> frozen = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())
     >>> with evaluating(frozen):

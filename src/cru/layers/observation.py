@@ -1,4 +1,4 @@
-"""What GRU-ODE-Bayes believes of its inputs: a distribution of each, its errors, and the two parts of the loss."""
+"""Observation models of GRU-ODE-Bayes: the distribution of the inputs, and the two terms of the loss."""
 
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -10,14 +10,14 @@ from torch.nn import functional as F
 from cru.functional.divergence import gaussian_kl
 from cru.functional.likelihood import clamp_value
 
-LOG_VARIANCE_LIMIT = 10.0
+LOG_VARIANCE_LIMIT = 10.0  # of the absolute value
 
 
 @runtime_checkable
 class ObservationModel(Protocol):
-    """A distribution of each of ``size`` inputs, from raw parameters.
+    """A distribution for each of ``size`` inputs, from raw parameters.
 
-    ``nll`` is what is lost before the update; ``surprise`` the divergence, after it, from the observation.
+    ``nll`` is the loss before the update. ``posterior_kl`` is the divergence from the observation after the update.
     """
 
     size: int
@@ -30,13 +30,13 @@ class ObservationModel(Protocol):
 
     def nll(self, x: Tensor, raw: Tensor) -> Tensor: ...  # noqa: D102
 
-    def surprise(self, x: Tensor, after: Tensor) -> Tensor: ...  # noqa: D102
+    def posterior_kl(self, x: Tensor, after: Tensor) -> Tensor: ...  # noqa: D102
 
 
 class GaussianObservation:
-    """Mean and log variance; the log variance is held between -10 and 10.
+    """A Gaussian with mean and log variance. The log variance is clamped to [-10, 10].
 
-    ``noise`` is the standard deviation of the observations themselves.
+    ``noise`` is the standard deviation of the observation noise.
     """
 
     parameters_per_input: ClassVar[int] = 2
@@ -46,7 +46,7 @@ class GaussianObservation:
         self.size, self.noise = size, noise
 
     def split(self, raw: Float[Tensor, "*n parameters"]) -> tuple[Float[Tensor, "*n input"], Float[Tensor, "*n input"]]:
-        """Mean and log variance."""
+        """Return mean and log variance."""
         mean, log_var = raw.chunk(2, -1)
         return mean, clamp_value(log_var, -LOG_VARIANCE_LIMIT, LOG_VARIANCE_LIMIT)
 
@@ -58,7 +58,7 @@ class GaussianObservation:
         return mean, log_var.exp()
 
     def compare(self, x: Float[Tensor, "*n input"], raw: Float[Tensor, "*n parameters"]) -> Float[Tensor, "*n input 4"]:
-        """x, mean, log variance, and the error in standard deviations."""
+        """Return x, mean, log variance and standardised error."""
         mean, log_var = self.split(raw)
         return torch.stack([x, mean, log_var, (x - mean) * (-0.5 * log_var).exp()], -1)
 
@@ -67,7 +67,7 @@ class GaussianObservation:
         mean, var = self.moments(raw)
         return F.gaussian_nll_loss(mean, x, var, full=True, reduction="none")
 
-    def surprise(
+    def posterior_kl(
         self, x: Float[Tensor, "*n input"], after: Float[Tensor, "*n parameters"]
     ) -> Float[Tensor, "*n input"]:
         """KL(p_post ‖ N(x, noise²))."""
@@ -75,7 +75,7 @@ class GaussianObservation:
 
 
 class BernoulliObservation:
-    """A logit for each input in [0, 1]. An observed value is exact."""
+    """A Bernoulli distribution with one logit for each input in [0, 1], observed without noise."""
 
     parameters_per_input: ClassVar[int] = 1
     statistics: ClassVar[int] = 3
@@ -91,7 +91,7 @@ class BernoulliObservation:
         return mean, mean * (1 - mean)
 
     def compare(self, x: Float[Tensor, "*n input"], raw: Float[Tensor, "*n parameters"]) -> Float[Tensor, "*n input 3"]:
-        """x, probability, and the error."""
+        """Return x, probability and error."""
         mean = raw.sigmoid()
         return torch.stack([x, mean, x - mean], -1)
 
@@ -99,9 +99,9 @@ class BernoulliObservation:
         """-x log p - (1 - x) log(1 - p)."""
         return F.binary_cross_entropy_with_logits(raw, x, reduction="none")
 
-    def surprise(
+    def posterior_kl(
         self, x: Float[Tensor, "*n input"], after: Float[Tensor, "*n parameters"]
     ) -> Float[Tensor, "*n input"]:
-        """KL(Bernoulli(x) ‖ p_post): the other direction is infinite for an exact value."""
+        """KL(Bernoulli(x) ‖ p_post). The other direction is infinite for x = 0 and x = 1."""
         entropy = -(torch.xlogy(x, x) + torch.xlogy(1 - x, 1 - x))
         return self.nll(x, after) - entropy

@@ -1,4 +1,4 @@
-"""One way to solve an ordinary differential equation: every series over its own gap, all at once."""
+"""Solve an ordinary differential equation for a batch, in which every series has its own gap."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,36 +13,37 @@ from cru.layers.checks import require
 
 FIXED_SOLVERS = tuple(TABLEAUS)
 ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
-OPEN_SOLVERS = ("euler", "midpoint")  # never look at the very end of a step
-LARGEST_GRADIENT = 1e8  # with respect to a state
+OPEN_SOLVERS = ("euler", "midpoint")  # they never evaluate the field at the end of a step
+MAX_GRADIENT = 1e8  # of the loss with respect to one entry of a state
 
 TimeMap = Callable[[Tensor], Callable[[float | Tensor], Tensor]]  # from gaps to dt/ds, as a function of s
 
 
 def uniform_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
-    """dt/ds of t = gap · s: time passes evenly."""
+    """Return dt/ds of t = gap · s."""
     return lambda s: gap
 
 
 def exponential_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
-    """dt/ds of t = -log(1 - s (1 - e^-gap)): short steps first, then ever longer ones, up to an endless gap.
+    """Return dt/ds of t = -log(1 - s (1 - e^-gap)), which gives short steps first and then longer ones.
 
-    For a field that relaxes at a rate of at most 1, dh/dt = (1 - z)(g - h). With z and g constant and z = 0 the
-    solution is a straight line in s, so a few explicit steps are stable over any gap, where even ones blow up beyond
-    two units of time. dt/ds has no end at s = 1: for `OPEN_SOLVERS` only.
+    Use it for a field that relaxes at a rate of at most 1, dh/dt = (1 - z)(g - h). For z = 0 and constant g, the
+    solution is linear in s. A few explicit steps are then stable over any gap, even an infinite one. Equal steps
+    diverge if they are longer than two units of time. dt/ds can be infinite at s = 1, so only `OPEN_SOLVERS` can use
+    it.
     """
     passed = -torch.expm1(-gap)
     return lambda s: passed / (1 - s * passed)
 
 
 class ODE(nn.Module):
-    """h(t + gap) from h(t) where dh/dt = field(h), for a batch in which every series has a gap of its own.
+    """Compute h(t + gap) from h(t) with dh/dt = field(h), for a batch in which every series has its own gap.
 
-    Time is rescaled to s in [0, 1], so that dh/ds = dt/ds · field(h) and one solution serves all series: there is no
-    need for the union of all times in the batch. A gap of zero changes nothing, to the bit.
+    Time is rescaled to s in [0, 1], so that dh/ds = dt/ds · field(h). One call of the solver then serves all series,
+    without the union of their times. A gap of zero changes nothing, bit for bit.
 
-    With a fixed-step solver a series does not depend on what else is in its batch; an adaptive one chooses its steps
-    for the batch as a whole, to within ``rtol`` and ``atol``.
+    With a fixed-step solver, a series does not depend on the rest of its batch. An adaptive solver chooses its steps
+    for the whole batch, within the tolerances ``rtol`` and ``atol``.
 
     Example:
         >>> decay = ODE(torch.nn.Linear(1, 1, bias=False), solver="rk4", steps=8)
@@ -54,10 +55,11 @@ class ODE(nn.Module):
 
     Args:
         field: a module from (batch, state) to (batch, state).
-        solver: one of `FIXED_SOLVERS`, or one of the `ADAPTIVE_SOLVERS`, which are torchdiffeq's.
+        solver: one of `FIXED_SOLVERS`, or one of `ADAPTIVE_SOLVERS` from torchdiffeq.
         steps: steps of a fixed-step solver per gap.
-        rtol, atol: tolerances of an adaptive solver.
-        time_map: how s maps to time: `uniform_time_map` or `exponential_time_map`.
+        rtol: relative tolerance of an adaptive solver.
+        atol: absolute tolerance of an adaptive solver.
+        time_map: `uniform_time_map` or `exponential_time_map`.
     """
 
     def __init__(
@@ -81,12 +83,12 @@ class ODE(nn.Module):
         )
         self.field, self.solver, self.steps = field, solver, steps
         self.rtol, self.atol, self.time_map = rtol, atol, time_map
-        self.evaluations = 0  # of the field for a whole batch, since the start; set it to 0 to count anew
+        self.evaluations = 0  # number of calls of the field; set it to 0 to count again
 
     def forward(
         self, state: Float[Tensor, "batch state"], gap: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch state"]:
-        """The state after ``gap``, a length of time for each series, not negative."""
+        """Return the state after ``gap``. Gaps must not be negative."""
         gap = gap[:, None]
         speed = self.time_map(gap)
 
@@ -100,21 +102,21 @@ class ODE(nn.Module):
         else:
             ends = torch.tensor([0.0, 1.0], dtype=state.dtype, device=state.device)
             later = odeint(derivative, state, ends, rtol=self.rtol, atol=self.atol, method=self.solver)[-1]
-            later = torch.where(gap > 0, later, state)  # it interpolates, and so rounds where nothing moves
+            later = torch.where(gap > 0, later, state)  # the interpolation of the solver has rounding errors
         if later.requires_grad:
-            later.register_hook(_held)  # type: ignore[no-untyped-call]
+            later.register_hook(_clamp_gradient)  # type: ignore[no-untyped-call]
         return later
 
     def extra_repr(self) -> str:
-        """The solver and what it is bound by."""
+        """Return the solver with its steps or tolerances."""
         if self.solver in FIXED_SOLVERS:
             return f"solver={self.solver}, steps={self.steps}"
         return f"solver={self.solver}, rtol={self.rtol}, atol={self.atol}"
 
 
-def _held(gradient: Tensor) -> Tensor:
-    """A gradient that has grown over many long gaps, kept from overflowing. Nothing else is that large."""
-    return gradient.clamp(-LARGEST_GRADIENT, LARGEST_GRADIENT)
+def _clamp_gradient(gradient: Tensor) -> Tensor:
+    """Clamp a gradient, which can grow without bound over many long gaps. Ordinary gradients are far smaller."""
+    return gradient.clamp(-MAX_GRADIENT, MAX_GRADIENT)
 
 
 def tanh_field(
@@ -125,9 +127,16 @@ def tanh_field(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> nn.Sequential:
-    """An autonomous vector field: ``layers`` linear layers, tanh between them, ``units`` wide (Rubanova et al. 2019).
+    """Make an autonomous vector field: linear layers with tanh between them (Rubanova et al. 2019).
 
-    Its speed is bounded by the weights of the last layer, so a state stays finite over any gap.
+    The weights of the last layer bound the field, so a state stays finite over any gap.
+
+    Args:
+        size: size of the state.
+        units: width of the hidden layers.
+        layers: number of linear layers, at least 2.
+        device: device of the parameters.
+        dtype: type of the parameters.
     """
     require(layers >= 2, f"`layers` must be at least 2, got {layers}.")
     device = torch.device(device) if device is not None else None

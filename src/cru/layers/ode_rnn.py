@@ -1,4 +1,4 @@
-"""ODE-RNN: a differential equation between observations, a gated update at each (Rubanova et al. 2019)."""
+"""ODE-RNN: a differential equation between observations and a gated update at each one (Rubanova et al. 2019)."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,7 +10,7 @@ from cru.layers.ragged import Ragged, last_step, reversed_series
 
 
 class GRUUpdate(nn.Module):
-    """A GRU step whose gates are networks with one hidden layer of ``units``, rather than single linear maps.
+    """A GRU step whose gates are networks with one hidden layer of ``units`` instead of linear maps.
 
     z = σ(Z [h, x]),  r = σ(R [h, x]),  n = tanh(N [r ⊙ h, x]),  h' = (1 - z) ⊙ n + z ⊙ h
     """
@@ -40,22 +40,22 @@ class GRUUpdate(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch input"], state: Float[Tensor, "batch state"]
     ) -> Float[Tensor, "batch state"]:
-        """The state after an observation, as `torch.nn.GRUCell` gives it."""
+        """Return the state after an observation, as `torch.nn.GRUCell` does."""
         both = torch.cat([state, x], -1)
         z, r = torch.sigmoid(self.update(both)), torch.sigmoid(self.reset(both))
         candidate = torch.tanh(self.candidate(torch.cat([r * state, x], -1)))
-        return torch.lerp(candidate.to(state.dtype), state, z.to(state.dtype))  # which autocast makes smaller
+        return torch.lerp(candidate.to(state.dtype), state, z.to(state.dtype))  # autocast reduces their precision
 
 
 class ODERNN(nn.Module):
     """Alternate between an `ODE` over each gap and a recurrent ``cell`` at each observation.
 
-    Where nothing is observed the state only moves with time, so times may be added to ask for a prediction.
+    Where nothing is observed, only the differential equation changes the state. Times without an observation can be
+    added to get predictions there.
 
     Args:
-        ode: how the state moves between observations.
-        cell: any module that maps (batch, input) and (batch, state) to (batch, state): `GRUUpdate`,
-            `torch.nn.GRUCell`, ...
+        ode: the dynamics between observations.
+        cell: any module from (batch, input) and (batch, state) to (batch, state), such as `GRUUpdate`.
         hidden_size: size of the state.
     """
 
@@ -70,7 +70,7 @@ class ODERNN(nn.Module):
         observed: Bool[Tensor, "batch time"],
         start: Float[Tensor, "batch state"] | None = None,
     ) -> Float[Tensor, "batch time state"]:
-        """The state after each time, from ``start`` (or zero); ``delta`` is the gap before it."""
+        """Return the state after each time. It starts at ``start`` or zero. ``delta`` is the gap before each time."""
         plan = Ragged.of((delta > 0) | observed)
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = x.new_zeros(x.shape[0], self.hidden_size) if start is None else start.index_select(0, plan.order)
@@ -91,12 +91,12 @@ class ODERNN(nn.Module):
         delta: Float[Tensor, "batch time"],
         observed: Bool[Tensor, "batch time"],
     ) -> Float[Tensor, "batch state"]:
-        """The state at the first time, after all observations from the last to the first.
+        """Return the state at the first time, after all observations in reverse order.
 
-        It starts at each series' last observation: times after it, padding or not, have no influence.
+        Each series starts at its last observation. Later times and padding have no influence.
         """
         steps, last = torch.arange(x.shape[1], device=x.device), last_step(observed)
-        until = steps < last[:, None]  # the walk's n-th gap is to step last - n
+        until = steps < last[:, None]  # the n-th gap in reverse order leads to step last - n
         gap = torch.where(until, reversed_series(F.pad(delta[:, 1:], (0, 1)), last - 1), 0.0)
         seen = reversed_series(observed, last) & (steps <= last[:, None])
         states: Tensor = self(reversed_series(x, last), F.pad(gap[:, :-1], (1, 0)), seen)

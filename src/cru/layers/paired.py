@@ -1,4 +1,4 @@
-"""The paired CRU: damped rotations, for which nothing of the covariance is dropped."""
+"""The paired CRU: independent damped rotations, for which the factorised covariance is exact."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cru import native
 from cru.functional import Belief, positive
-from cru.functional.paired import Hop, filter_paired, hop, predict_paired
+from cru.functional.paired import PairedTransition, discretise_paired, filter_paired, predict_paired
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.layers.checks import as_queries, as_times, require
 from cru.layers.filter import KalmanLayer, LayerOptions
@@ -21,18 +21,18 @@ class InitialRates:
     """Range of the initial rates of a new layer, per span of the training times."""
 
     min_decay: float = 0.1  # nearly undamped
-    max_decay: float = 50.0  # forgets within two of a hundred observations
-    max_turns: int = 50  # one rotation for two of a hundred observations
+    max_decay: float = 50.0  # the time constant is two of a hundred observations
+    max_turns: int = 50  # one rotation per two of a hundred observations
 
 
 INITIAL = InitialRates()
 
 
 class PairedCRU(KalmanLayer):
-    """Every (upper, lower) pair of the state follows a damped rotation of its own between observations:
+    """Paired CRU: every (upper, lower) pair of the state follows its own damped rotation between observations.
 
-    d(u, l) = [[-γ, ω], [-ω, -γ]] (u, l) dt + noise. The three vectors of the covariance are then exact, a step costs
-    O(M), the state can oscillate, and there is an exact smoother. Channels mix between layers: stack them.
+    d(u, l) = [[-γ, ω], [-ω, -γ]] (u, l) dt + noise. The factorised covariance is then exact, a step costs O(M), the
+    state can oscillate, and there is an exact smoother. The pairs do not interact: stack layers to mix them.
 
     Example:
         >>> layer = PairedCRU(2, 8)
@@ -41,9 +41,14 @@ class PairedCRU(KalmanLayer):
         torch.Size([3, 5, 8])
 
     Args:
-        input_size, hidden_size, time_scale, noise_map, variance_map: as for `CRU`; there are hidden_size / 2 pairs.
-        span: how long a series lasts, about, in units of ``times`` × ``time_scale``. At the start the rotations are a
-            Fourier series of it, and the decay rates reach from a tenth of 1 / span to fifty times it.
+        input_size: as for `CRU`.
+        hidden_size: as for `CRU`. There are hidden_size / 2 pairs.
+        span: approximate duration of a series, in units of ``times`` × ``time_scale``. The initial rotations are a
+            Fourier series over this span, and the initial decay rates are between 0.1 / span and 50 / span.
+        options: as for `CRU`: time_scale, noise_map, variance_map, device, dtype.
+
+    Raises:
+        ValueError: if an argument is not valid.
     """
 
     def __init__(
@@ -65,26 +70,26 @@ class PairedCRU(KalmanLayer):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Begin anew, with the numbers that a new layer would have."""
+        """Set all parameters to the values of a new layer."""
         super().reset_parameters()
         self.initial_mean.zero_()
         self._initialise_as_fourier_series()
 
     def _initialise_as_fourier_series(self) -> None:
-        """A Fourier series, with rates from slow to fast."""
+        """Set the frequencies to a Fourier series and the decay rates to values from slow to fast."""
         pairs = self.obs_size
         with torch.device("cpu"):
             low, high = math.log10(INITIAL.min_decay), math.log10(INITIAL.max_decay)
             rates = torch.logspace(low, high, pairs, dtype=torch.float64) / self.span
             harmonics = torch.logspace(0, math.log10(INITIAL.max_turns), max(pairs - 1, 0)).round()
             turns = torch.cat([torch.zeros(1), harmonics])
-            # frequencies in another order than the rates, so that each rate meets slow and fast rotations
+            # Permute the frequencies, so that slow and fast decay rates both have slow and fast rotations.
             order = torch.arange(pairs) * _coprime(pairs) % pairs
         self.set_dynamics(rates, 2 * math.pi / self.span * turns[:pairs][order])
 
     @torch.no_grad()
     def set_dynamics(self, decay: Float[Tensor, " obs"], frequency: Float[Tensor, " obs"]) -> None:
-        """Set γ and ω, and the noise with which each pair, left alone, has a variance of 1: q = 2γ."""
+        """Set γ and ω, and the noise q = 2γ, for which the stationary variance is 1."""
         self.raw_decay.copy_(self.decay_map.inverse(decay))
         self.frequency.copy_(frequency)
         self.raw_noise.copy_(self.noise_map.inverse(2 * decay).repeat(2))
@@ -95,7 +100,7 @@ class PairedCRU(KalmanLayer):
         return self.decay_map.forward(self.raw_decay)
 
     def initial(self, batch: int) -> Belief:
-        """As for `CRU`, but the mean is trained too: pairs that hardly decay then know a season from the start."""
+        """Return the belief before any observation, with a trained mean. The mean can represent a shared season."""
         return super().initial(batch)._replace(mean=self.initial_mean.expand(batch, -1))
 
     def filter_or_smooth(
@@ -109,26 +114,46 @@ class PairedCRU(KalmanLayer):
         state: Belief | None = None,
         smooth: bool = False,
     ) -> Belief:
-        """What a block of a stack reads: the posteriors of `filter`, or the beliefs of `smooth`.
+        """Compute the posteriors of `filter` or the beliefs of `smooth`, without checks.
 
-        ``shift`` moves γ (before its positive map) and ω (in turns per span) of the hop that leads to each time. It may
-        depend on earlier inputs, never on a posterior of this layer: so the recursion stays linear.
+        Args:
+            y: latent observations.
+            y_var: their variances.
+            times: absolute times, not decreasing.
+            observed: True where observed.
+            shift: added to γ (before its positive map) and to ω (in turns per span) over the gap before each time. It
+                may depend on earlier inputs, but not on a posterior of this layer: the recursion must stay linear.
+            state: the belief to continue from.
+            smooth: whether to condition on the whole series.
+
+        Returns:
+            The belief at every time.
         """
         start, y, y_var, observed, delta = self._prepare_inputs(y, y_var, times, observed, state)
-        hops = self._hops(delta, shift)
-        prior, posterior = self._through(start, y, y_var, observed, hops)
+        transitions = self._transitions(delta, shift)
+        prior, posterior = self._filter_with(start, y, y_var, observed, transitions)
         if smooth:
             backwards = native.smooth_paired if native.paired_available(y) else smooth_paired
-            posterior = backwards(prior, posterior, hops)
+            posterior = backwards(prior, posterior, transitions)
         return posterior._replace(time=times)
 
     def smooth(
         self, y: Tensor, y_var: Tensor, times: Tensor, mask: Tensor | None = None, at: Tensor | None = None
     ) -> Belief:
-        """Beliefs given the *whole* series, at ``times``, or at the times ``at`` that you ask for.
+        """Compute the beliefs given the whole series, at ``times`` or at the times ``at``.
 
-        ``y``, ``y_var``, ``times`` and ``mask`` are those of `filter`; ``at`` is (query,) or (batch, query), in any
-        order, not before the first time of its series.
+        Args:
+            y: as for `filter`.
+            y_var: as for `filter`.
+            times: as for `filter`.
+            mask: as for `filter`.
+            at: (query,) or (batch, query), in any order, not before the first time of the series.
+
+        Returns:
+            The beliefs at ``at``, or at ``times`` if ``at`` is None.
+
+        Raises:
+            ValueError: if an argument has a wrong shape, type or value.
         """
         y, y_var, observed = self._validate_observations(y, y_var, mask)
         times = as_times(times, observed, None)
@@ -152,24 +177,28 @@ class PairedCRU(KalmanLayer):
         return Belief(*(field[rows, where] for field in belief[:4]))._replace(time=at)
 
     def extra_repr(self) -> str:
-        """Sizes, as `torch.nn.GRU` shows them."""
+        """Return the sizes, as `torch.nn.GRU` shows them."""
         return f"{super().extra_repr()}, span={self.span}"
 
-    def _hops(self, delta: Float[Tensor, "batch time"], shift: Tensor | None = None) -> Hop:
-        """Readings on a grid share their gaps, and what shares a gap shares its hop: each is computed once."""
+    def _transitions(self, delta: Float[Tensor, "batch time"], shift: Tensor | None = None) -> PairedTransition:
+        """Compute the transition over each gap. Equal gaps, as on a regular grid, are computed once."""
         upper, lower = self.noise.chunk(2)
         if shift is not None:
             slower, faster = shift.chunk(2, -1)
             decay = self.decay_map.forward(self.raw_decay + slower)
-            return hop(decay, self.frequency + 2 * math.pi / self.span * faster, upper, lower, delta[..., None])
+            return discretise_paired(
+                decay, self.frequency + 2 * math.pi / self.span * faster, upper, lower, delta[..., None]
+            )
         if torch.compiler.is_compiling() or delta.requires_grad or native.transformed():
-            return hop(self.decay, self.frequency, upper, lower, delta[..., None])
+            return discretise_paired(self.decay, self.frequency, upper, lower, delta[..., None])
         distinct, where = torch.unique(delta, return_inverse=True)
-        each = hop(self.decay, self.frequency, upper, lower, distinct[:, None])
-        return Hop(*(field.index_select(0, where.flatten()).view(*delta.shape, field.shape[-1]) for field in each))
+        each = discretise_paired(self.decay, self.frequency, upper, lower, distinct[:, None])
+        return PairedTransition(
+            *(field.index_select(0, where.flatten()).view(*delta.shape, field.shape[-1]) for field in each)
+        )
 
     def _predict(self, state: Belief, delta: Float[Tensor, " batch"]) -> Belief:
-        return predict_paired(state, Hop(*(field[:, 0] for field in self._hops(delta[:, None]))))
+        return predict_paired(state, PairedTransition(*(field[:, 0] for field in self._transitions(delta[:, None]))))
 
     def _filter_sequence(
         self,
@@ -179,19 +208,21 @@ class PairedCRU(KalmanLayer):
         observed: Bool[Tensor, "batch time obs"],
         delta: Float[Tensor, "batch time"],
     ) -> tuple[Belief, Belief]:
-        return self._through(start, y, y_var, observed, self._hops(delta))
+        return self._filter_with(start, y, y_var, observed, self._transitions(delta))
 
-    def _through(self, start: Belief, y: Tensor, y_var: Tensor, observed: Tensor, hops: Hop) -> tuple[Belief, Belief]:
-        """Compiled on the CPU; elsewhere parallel in time, which needs no loop over the steps."""
+    def _filter_with(
+        self, start: Belief, y: Tensor, y_var: Tensor, observed: Tensor, transitions: PairedTransition
+    ) -> tuple[Belief, Belief]:
+        """Run the compiled filter on a CPU. Elsewhere run the scan, which needs no loop over the steps."""
         if native.paired_available(y):
-            return native.filter_paired(start, y, y_var, observed, hops)
+            return native.filter_paired(start, y, y_var, observed, transitions)
         if torch.compiler.is_exporting():
-            return filter_paired(start, y, y_var, observed, hops)
-        return filter_paired_scan(start, y, y_var, observed, hops)
+            return filter_paired(start, y, y_var, observed, transitions)
+        return filter_paired_scan(start, y, y_var, observed, transitions)
 
 
 def _coprime(count: int) -> int:
-    """A stride near the golden section of ``count`` that visits every place."""
+    """Find a stride near the golden section of ``count`` that visits every index: it is coprime to ``count``."""
     stride = max(1, round(0.618 * count))
     while math.gcd(stride, count) > 1:
         stride += 1

@@ -1,4 +1,4 @@
-"""A layer of a deep paired CRU: the filter keeps channels apart, the gated unit after it mixes them."""
+"""A block of a deep paired CRU: a filter with independent pairs, then a gated unit that mixes them."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.functional import Belief
-from cru.functional.carry_forward import last_seen
+from cru.functional.carry_forward import last_observation
 from cru.layers.paired import PairedCRU
 
-SMALL_VARIANCE = 1e-6
-INITIAL_PAIRS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: a level, a drift, the last value
-MAX_DEVIATION = 5.0  # standard deviations at which networks see an outlier; the pairs of its feature see all of it
-LOG_SCALE = 0.3  # log variances are then about as large as the means
+VARIANCE_OFFSET = 1e-6  # added to a variance before its logarithm
+INITIAL_PAIRS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: level, drift and last value
+MAX_DEVIATION = 5.0  # networks see outliers clamped to this many standard deviations; the filter sees the full value
+LOG_SCALE = 0.3  # scales log variances to about the size of the means
 
 
-class Mix(nn.Module):
-    """[means, log variances] of a belief -> gated linear unit, of the size that the residual stream has."""
+class GatedUnit(nn.Module):
+    """Map means and log variances of a belief through a gated linear unit to the width of the residual stream."""
 
     def __init__(self, pairs: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -27,28 +27,35 @@ class Mix(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, belief: Belief) -> Float[Tensor, "batch time width"]:
-        """For each belief."""
+        """Map the belief at each time."""
         spread = torch.cat([belief.upper, belief.lower], -1)
-        seen = torch.cat([belief.mean, LOG_SCALE * torch.log(spread + SMALL_VARIANCE)], -1)
+        seen = torch.cat([belief.mean, LOG_SCALE * torch.log(spread + VARIANCE_OFFSET)], -1)
         return F.glu(self.gate(self.dropout(F.gelu(self.inner(seen)))), -1)
 
 
 class BlockState(NamedTuple):
-    """What a block knows after a time: its belief, and how the last reading moves its pairs (of size 0 if not)."""
+    """The state of a block: its belief, and the shift of its dynamics by the last observation (empty if unused)."""
 
     belief: Belief
     shift: Float[Tensor, "batch shift"]
 
 
 class PairedBlock(nn.Module):
-    """x + mix(filter(heads(norm(x)))). Only what is ``observed`` is filtered, so a time that one merely asks for has no
-    influence on any other.
+    """x + mix(filter(heads(norm(x)))).
 
-    ``smooth`` puts the belief given the whole series in the place of the filter's; ``options`` are of `PairedCRU`.
+    Only ``observed`` times update the filter, so a query time has no influence on any other time.
 
     >>> block = PairedBlock(16, 8)
     >>> block(torch.randn(2, 5, 16), torch.arange(5.0).expand(2, 5), torch.ones(2, 5, dtype=torch.bool)).shape
     torch.Size([2, 5, 16])
+
+    Args:
+        width: size of the residual stream.
+        pairs: number of pairs of the filter.
+        dropout: dropout of the gated unit.
+        modulated: whether observations change the dynamics.
+        smooth: whether to use the smoother instead of the filter.
+        options: as for `PairedCRU`.
     """
 
     def __init__(
@@ -64,7 +71,7 @@ class PairedBlock(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.layer = PairedCRU(width, 2 * pairs, variance_map="softplus", **options)
-        self.mix = Mix(pairs, width, dropout)
+        self.mix = GatedUnit(pairs, width, dropout)
         self.shift = nn.Linear(width, 2 * pairs) if modulated else None
         if self.shift is not None:
             nn.init.zeros_(self.shift.weight)
@@ -74,7 +81,7 @@ class PairedBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time width"], times: Tensor, observed: Bool[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time width"]:
-        """The stream after this layer."""
+        """Return the residual stream after this block."""
         return self.run(x, times, observed)[0]
 
     def run(
@@ -84,12 +91,12 @@ class PairedBlock(nn.Module):
         observed: Bool[Tensor, "batch time"],
         state: BlockState | None = None,
     ) -> tuple[Float[Tensor, "batch time width"], BlockState]:
-        """The same from ``state`` on, and the state after the last time."""
+        """Continue from ``state``. Return the residual stream and the state after the last time."""
         h = self.norm(x)
         y, y_var = self.layer.observe(h)
         start, shift, last = None if state is None else state.belief, None, x.new_zeros(len(x), 0)
-        if self.shift is not None:  # what was last read says how the state moves on from there
-            moved = last_seen(self.shift(h), observed[..., None])
+        if self.shift is not None:  # the last observation changes the dynamics after it
+            moved = last_observation(self.shift(h), observed[..., None])
             before = torch.zeros_like(moved.value[:, :1]) if state is None else state.shift[:, None]
             moves = torch.cat([before, torch.where(moved.known, moved.value, before)], 1)
             shift, last = moves[:, :-1], moves[:, -1]
@@ -99,10 +106,10 @@ class PairedBlock(nn.Module):
 
 
 class FeatureBank(nn.Module):
-    """``copies`` pairs for every feature, which see that feature alone and only where it is observed.
+    """A filter with ``copies`` pairs for every feature, which are updated only where that feature is observed.
 
-    So a missing feature has no say at all. What is read beside it moves the reading (by nothing at the start) and says
-    how far it can be trusted.
+    A missing feature therefore has no influence. The other features of the same time add a correction to the
+    observation (initially zero) and determine its variance.
 
     >>> bank = FeatureBank(3, 2)
     >>> values, mask = torch.randn(1, 5, 3), torch.ones(1, 5, 3, dtype=torch.bool)
@@ -131,7 +138,7 @@ class FeatureBank(nn.Module):
         times: Tensor,
         state: Belief | None = None,
     ) -> Belief:
-        """Pair i of copy c stands at c · features + i."""
+        """Return the beliefs. Pair i of copy c has the index c · features + i."""
         moved, y_var = self.layer.observe(torch.cat([values.clamp(-MAX_DEVIATION, MAX_DEVIATION), mask.to(values)], -1))
         y, seen = values.repeat(1, 1, self.copies) + moved, mask.repeat(1, 1, self.copies)
         return self.layer.filter_or_smooth(y, y_var, times, seen, state=state, smooth=self.smooth)

@@ -1,4 +1,4 @@
-"""Series of different lengths, step by step, without a step for those that have ended."""
+"""Run series of different lengths step by step, without steps for series that have ended."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
-ROUNDING = 1e-3  # of a part, by which a gap may exceed a whole number of them
+COUNT_TOLERANCE = 1e-3  # a gap may exceed a whole number of parts by this fraction of a part
 
 
 class Ragged(NamedTuple):
-    """The series of a batch with the longest first, so that those still running are always the first few.
+    """The series of a batch in order of length, longest first. The running series are then always the first ones.
 
     >>> running = torch.tensor([[True, False, False], [True, True, True]])
     >>> plan = Ragged.of(running)
@@ -25,12 +25,12 @@ class Ragged(NamedTuple):
     """
 
     order: Int64[Tensor, " batch"]
-    counts: list[int]  # series that are still running, at each step that any runs
-    place: Int64[Tensor, "batch time"]  # where each series and step is when the steps lie one after another
+    counts: list[int]  # number of running series at each step
+    place: Int64[Tensor, "batch time"]  # index of each series and step in the concatenation of all steps
 
     @classmethod
     def of(cls, running: Bool[Tensor, "batch time"]) -> "Ragged":
-        """A series ends after the last step at which it is ``running``, and has one step at least."""
+        """Sort the series. Each ends after its last step with ``running`` True, and has at least one step."""
         numbers, last = torch.arange(running.shape[1], device=running.device), last_step(running)
         order = last.argsort(descending=True, stable=True)
         counts = (last[:, None] >= numbers[: max(last.tolist(), default=0) + 1]).sum(0)
@@ -39,27 +39,26 @@ class Ragged(NamedTuple):
         return cls(order, counts.tolist(), offsets[torch.minimum(numbers, last[:, None])] + rank[:, None])
 
     def steps(self, x: Shaped[Tensor, "batch time ..."]) -> list[Shaped[Tensor, "..."]]:
-        """``x`` at each step, of the series that are running."""
+        """Split ``x`` into steps, each with the running series only."""
         columns = x.index_select(0, self.order).unbind(1)
         return [column[:count] for column, count in zip(columns, self.counts, strict=False)]
 
     def join(self, steps: list[Float[Tensor, "_ size"]]) -> Float[Tensor, "batch time size"]:
-        """What was found at each step, in the order of the batch; a series that has ended keeps what it had last."""
+        """Join the results of all steps, in the order of the batch. A series that has ended repeats its last result."""
         flat = torch.cat(steps)
         return flat.index_select(0, self.place.flatten()).view(*self.place.shape, flat.shape[1])
 
 
 class SplitGaps(NamedTuple):
-    """Series in which a long gap has become a few short ones, with steps between them at which nothing is observed.
+    """Series whose long gaps are divided into equal parts, by added steps without an observation.
 
-    Each series is split on its own, so that a batch takes as many steps as its series with the most, and not at every
-    step as many as the longest gap needs.
+    Each series is divided separately. The number of steps of a batch is therefore that of its longest series.
 
     >>> parts = SplitGaps.of(torch.tensor([[0.0, 2.5, 1.0], [0.0, 0.5, 0.5]]), longest=1.0)
     >>> parts.delta
     tensor([[0.0000, 0.8333, 0.8333, 0.8333, 1.0000],
             [0.0000, 0.5000, 0.5000, 0.0000, 0.0000]])
-    >>> parts.end  # where the given steps are now
+    >>> parts.end  # the new index of each original step
     tensor([[0, 3, 4],
             [0, 1, 2]])
     """
@@ -69,8 +68,8 @@ class SplitGaps(NamedTuple):
 
     @classmethod
     def of(cls, delta: Float[Tensor, "batch time"], longest: float, most: int = 16) -> "SplitGaps":
-        """Equal parts of each gap, none above ``longest`` unless there would be more than ``most``."""
-        count = (delta / longest - ROUNDING).ceil().clamp(1, most)
+        """Divide each gap into equal parts of at most ``longest``, but into no more than ``most`` parts."""
+        count = (delta / longest - COUNT_TOLERANCE).ceil().clamp(1, most)
         end = count.long().cumsum(1) - 1
         longest_series = max(end[:, -1].tolist(), default=0) + 1
         number = torch.arange(longest_series, device=delta.device).expand(len(delta), -1).contiguous()
@@ -79,12 +78,12 @@ class SplitGaps(NamedTuple):
         return cls(torch.where(number <= end[:, -1:], part, 0.0), end)
 
     def spread(self, x: Shaped[Tensor, "batch time ..."]) -> Shaped[Tensor, "batch parts ..."]:
-        """``x`` at its steps, zero between them."""
+        """Insert zeros into ``x`` at the added steps."""
         spread = x.new_zeros(*self.delta.shape, *x.shape[2:])
         return spread.index_put((self._rows, self.end), x)
 
     def take(self, x: Shaped[Tensor, "batch parts ..."]) -> Shaped[Tensor, "batch time ..."]:
-        """``x`` at the given steps alone."""
+        """Take ``x`` at the original steps."""
         return x[self._rows, self.end]
 
     @property
@@ -93,13 +92,13 @@ class SplitGaps(NamedTuple):
 
 
 def last_step(where: Bool[Tensor, "batch time"]) -> Int64[Tensor, " batch"]:
-    """The last step of each series at which it holds, 0 where it never does."""
+    """Find the last step of each series where the condition is True, or 0 if there is none."""
     return torch.where(where, torch.arange(where.shape[1], device=where.device), 0).amax(1)
 
 
 def reversed_series(
     x: Shaped[Tensor, "batch time ..."], last: Int64[Tensor, " batch"]
 ) -> Shaped[Tensor, "batch time ..."]:
-    """Each series from its step ``last`` back to its first; what follows repeats the first."""
+    """Reverse each series from its step ``last`` to its first step. The rest repeats the first step."""
     steps = (last[:, None] - torch.arange(x.shape[1], device=x.device)).clamp(min=0)
     return x[torch.arange(x.shape[0], device=x.device)[:, None], steps]

@@ -1,4 +1,4 @@
-"""The structural layer: each variable is a sum of a level, OU processes, oscillators and a shared seasonal mean."""
+"""The structural layer: each variable is the sum of level, OU processes, oscillators and a shared seasonal mean."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from cru import native
 from cru.functional import structural
-from cru.functional.gaps import ROUNDING
+from cru.functional.gaps import ROUNDING_ULPS
 from cru.functional.structural import Components, Filtered, Smoothed, StructuralState
 from cru.layers.checks import (
     as_mask,
@@ -43,7 +43,7 @@ INITIAL = InitialComponents()
 
 
 class ComponentEstimates(NamedTuple):
-    """Mean and variance of every component of the signal given all observations, and the names of the components."""
+    """Mean and variance of every component of the signal given all observations, with the component names."""
 
     names: tuple[str, ...]
     mean: Float[Tensor, "batch time variable component"]
@@ -51,19 +51,19 @@ class ComponentEstimates(NamedTuple):
 
 
 def cos_sin(times: Float64[Tensor, "*any"], periods: Iterable[float]) -> Float64[Tensor, "*any wave"]:
-    """Cosine and sine of the phase of each period, in float64."""
+    """Compute cosine and sine of the phase of each period, in float64."""
     phase = 2 * math.pi * (times[..., None] / torch.tensor(tuple(periods), dtype=torch.float64, device=times.device))
     return torch.stack([phase.cos(), phase.sin()], -1).flatten(-2)
 
 
 class StructuralLayer(nn.Module):
-    """Model each variable by itself as a Gaussian process whose cost is linear in the number of observations:
+    """Structural time-series layer: one Gaussian process per variable, with cost linear in the number of observations.
 
     y(t) = seasonal mean(t) + level + Σ OU processes + Σ damped oscillators + noise. All series share the seasonal mean
-    and the hyperparameters. In the frame that rotates with it, an oscillator is two OU coefficients, on cos and sin.
+    and the hyperparameters. An oscillator consists of two OU coefficients, which multiply cos and sin of its phase.
 
-    Means and variances are those of the signal, without noise: add `hyperparameters.noise` for new observations. The
-    start values suit standardised values. A state is float64, and continues a series exactly.
+    Means and variances are those of the signal without noise. Add `hyperparameters.noise` for new observations. The
+    initial values of the parameters suit standardised values. A state is float64 and continues a series exactly.
 
     Example:
         >>> layer = StructuralLayer(2, time_constants=[1.0, 10.0], periods=[24.0])
@@ -77,11 +77,16 @@ class StructuralLayer(nn.Module):
 
     Args:
         size: number of variables.
-        time_constants: start values of the time constants of the OU processes, in the unit of ``times``.
-        periods: one oscillator each; list harmonics as periods of their own.
-        season: periods of the seasonal mean that all series share; None for ``periods``. It may have more harmonics
-            than there are oscillators: they cost no state.
-        level: time constant of the level, which is not trained. It should be far above the length of a series.
+        time_constants: initial time constants of the OU processes, in the unit of ``times``.
+        periods: one period per oscillator. List harmonics as separate periods.
+        season: periods of the seasonal mean that all series share. Default: ``periods``. It may have more harmonics
+            than there are oscillators, because they need no state.
+        level: time constant of the level, which is not trained. It should far exceed the length of a series.
+        device: device of the parameters.
+        dtype: type of the parameters and results, torch.float32 or torch.float64.
+
+    Raises:
+        ValueError: if an argument is not valid.
     """
 
     def __init__(
@@ -108,7 +113,7 @@ class StructuralLayer(nn.Module):
             require(not wrong, f"`{name}` must be positive and finite, got {wrong[0] if wrong else None}.")
         flat, waves = 1 + len(self.time_constants), len(self.periods)
         where: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.log_rate = nn.Parameter(torch.empty(size, flat - 1 + waves, **where))  # of all components but the level
+        self.log_rate = nn.Parameter(torch.empty(size, flat - 1 + waves, **where))  # of all components except the level
         self.log_var = nn.Parameter(torch.empty(size, flat + waves, **where))
         self.log_noise = nn.Parameter(torch.empty(size, **where))
         self.season = nn.Parameter(torch.empty(size, 2 * len(self.season_periods), **where))  # on cos and sin
@@ -119,7 +124,7 @@ class StructuralLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Begin anew, with the numbers that a new layer would have."""
+        """Set all parameters to the values of a new layer."""
         count, waves = len(self.time_constants), len(self.periods)
         constants = [*self.time_constants, *(INITIAL.oscillator_time_constant * period for period in self.periods)]
         variances = [INITIAL.level_var] + [INITIAL.ou_var / max(count, 1)] * count + [INITIAL.oscillator_var] * waves
@@ -135,7 +140,7 @@ class StructuralLayer(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The components: "level", "ou" with its first time constant, "period" with its period, "seasonal mean"."""
+        """The components: "level", "ou" with the initial time constant, "period" with the period, "seasonal mean"."""
         return (
             "level",
             *(f"ou {constant:g}" for constant in self.time_constants),
@@ -152,30 +157,36 @@ class StructuralLayer(nn.Module):
         return Components(rate[:, index], self.log_var.exp()[:, index], self.log_noise.exp() + MIN_NOISE)
 
     def regressors(self, times: Float64[Tensor, "batch time"]) -> Float64[Tensor, "batch time coefficient"]:
-        """h(t): 1 for the level and the OU processes, cos and sin for each oscillator."""
+        """Compute h(t): 1 for the level and the OU processes, cos and sin for each oscillator."""
         waves = cos_sin(times, self.periods)
         return torch.cat([waves.new_ones(*times.shape, 1 + len(self.time_constants)), waves], -1)
 
     def seasonal_mean(self, times: Float64[Tensor, "batch time"]) -> Float64[Tensor, "batch time variable"]:
-        """The mean that all series share."""
+        """Compute the seasonal mean that all series share."""
         return cos_sin(times, self.season_periods) @ self.season.double().T
 
     def forward(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
     ) -> Filtered:
-        """Do as `filter` does."""
+        """Call `filter`."""
         return self.filter(values, times, mask, state)
 
     def filter(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
     ) -> Filtered:
-        """Predict every row from strictly earlier rows; give the likelihood and the state after the last row.
+        """Predict every row from strictly earlier rows.
 
         Args:
-            values: (batch, time, variable); NaN = missing where ``mask`` is None.
-            times: (batch, time) or (time,), absolute, not decreasing. Several rows may have one time.
+            values: (batch, time, variable). NaN means missing if ``mask`` is None.
+            times: (batch, time) or (time,), absolute, not decreasing. Several rows may have the same time.
             mask: (batch, time) or (batch, time, variable), True = observed.
-            state: what is known from earlier rows, as an earlier call returns it.
+            state: the state to continue from, as an earlier call returned it.
+
+        Returns:
+            Mean and variance of the signal, negative log likelihood, and the state after the last row.
+
+        Raises:
+            ValueError: if an argument has a wrong shape, type or value.
         """
         data, mean = self._inputs(values, times, mask, state)
         kind = native if self._compiled(data) else structural
@@ -186,7 +197,7 @@ class StructuralLayer(nn.Module):
     def smooth(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
     ) -> Smoothed:
-        """Estimate every row from all rows, and from all rows but itself; the arguments are those of `filter`."""
+        """Estimate every row from all rows, and from all other rows. The arguments are those of `filter`."""
         data, mean = self._inputs(values, times, mask, state)
         found = self._smoother(data)(*data)
         results = (found.mean + mean, found.var, found.loo_mean + mean, found.loo_var)
@@ -195,9 +206,9 @@ class StructuralLayer(nn.Module):
     def nll(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
     ) -> Float[Tensor, "batch variable"]:
-        """Negative log likelihood, summed over the observed rows, to train with; the arguments are those of `filter`.
+        """Compute the negative log likelihood for training, summed over the observed rows.
 
-        Unobserved rows cost nothing where the compiled likelihood runs.
+        The arguments are those of `filter`. The compiled likelihood skips unobserved rows.
         """
         data, _ = self._inputs(values, times, mask, state)
         if native.structural_available(data[3], *(state or ())):
@@ -207,9 +218,10 @@ class StructuralLayer(nn.Module):
     def components(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
     ) -> ComponentEstimates:
-        """Estimate every component from all rows. The means add up to the mean of `smooth`.
+        """Estimate every component from all rows. The arguments are those of `filter`.
 
-        The seasonal mean has no variance. The variances do not add up: the components are correlated.
+        The means add up to the mean of `smooth`. The variances do not add up, because the components are correlated.
+        The seasonal mean has no variance.
         """
         data, shared = self._inputs(values, times, mask, state)
         kind = native if self._compiled(data) else structural
@@ -228,7 +240,7 @@ class StructuralLayer(nn.Module):
         *,
         generator: Generator | None = None,
     ) -> Float[Tensor, "n batch time variable"]:
-        """Draw the signal at all rows jointly from what `smooth` believes, ``n`` times."""
+        """Draw ``n`` joint samples of the signal at all rows, given all observations."""
         check_count("n", n)
         data, mean = self._inputs(values, times, mask, state)
         drawn = structural.sample_structural(*data[:5], n, generator, data[5], smooth=self._smoother(data))
@@ -237,7 +249,18 @@ class StructuralLayer(nn.Module):
     def forecast(
         self, state: StructuralState, times: Tensor
     ) -> tuple[Float[Tensor, "batch query variable"], Float[Tensor, "batch query variable"]]:
-        """Predict mean and variance of the signal at ``times``: (query,) or (batch, query), in any order."""
+        """Predict mean and variance of the signal.
+
+        Args:
+            state: the state after the last observation.
+            times: (query,) or (batch, query), in any order, not before the time of ``state``.
+
+        Returns:
+            Mean and variance, each (batch, query, variable).
+
+        Raises:
+            ValueError: if ``state`` or ``times`` is not valid.
+        """
         state = self._checked(state, None)
         batch, shape = len(state.time), tuple(getattr(times, "shape", ()))
         require(
@@ -258,18 +281,18 @@ class StructuralLayer(nn.Module):
         return structural.propagate(state, torch.maximum(moment, state.time), self.hyperparameters)
 
     def initial(self, times: Float64[Tensor, "batch time"]) -> StructuralState:
-        """The state before anything is observed, at the first of ``times``."""
+        """Return the state before any observation, at the first of ``times``."""
         return structural.initial_state(self.hyperparameters, times)
 
     def extra_repr(self) -> str:
-        """Sizes, as `torch.nn.GRU` shows them."""
+        """Return the sizes, as `torch.nn.GRU` shows them."""
         sizes = f"{self.size}, time_constants={self.time_constants}, periods={self.periods}"
         return f"{sizes}, season={self.season_periods}, level={self.level:g}"
 
     def _inputs(
         self, values: Tensor, times: Tensor, mask: Tensor | None, state: StructuralState | None
     ) -> tuple[tuple[Tensor, Tensor, Bool[Tensor, "..."], Tensor, Components, StructuralState | None], Tensor]:
-        """The arguments of the functions, with the seasonal mean taken off the values; and that mean. In float64."""
+        """Return the arguments of the functions in float64, without the seasonal mean, and that mean."""
         check_dtype(self.dtype)
         check_series("values", values, self.size)
         check_device("values", values, self.log_noise.device)
@@ -289,7 +312,7 @@ class StructuralLayer(nn.Module):
         return native.smooth_structural if self._compiled(data) else structural.smooth_structural
 
     def _checked(self, state: StructuralState, batch: int | None) -> StructuralState:
-        """``state`` in float64, of the right shapes, finite."""
+        """Check shapes and values of ``state`` and convert it to float64."""
         require(
             isinstance(state, StructuralState),
             f"`state` must be a `StructuralState` as `filter` returns it, got {type(state).__name__}.",
@@ -304,16 +327,16 @@ class StructuralLayer(nn.Module):
             check_device(f"state.{name}", field, self.log_noise.device)
             require(
                 torch.compiler.is_compiling() or bool(torch.isfinite(field).all()),
-                f"`state.{name}` must be finite. Start anew, or continue from an earlier state.",
+                f"`state.{name}` must be finite. Start without a state, or continue from an earlier one.",
             )
         return StructuralState(*(field.double() for field in state))
 
 
 def _check_later(name: str, times: Float64[Tensor, "batch query"], state: StructuralState) -> None:
-    """Raise if a time is not finite or lies before that of ``state``, by more than a rounding error."""
+    """Raise if a time is not finite, or before that of ``state`` by more than a rounding error."""
     if torch.compiler.is_compiling():
         return
-    slack = ROUNDING * torch.finfo(torch.float64).eps * times.abs()
+    slack = ROUNDING_ULPS * torch.finfo(torch.float64).eps * times.abs()
     wrong = ~torch.isfinite(times) | (times < state.time[:, None] - slack)
     if bool(wrong.any()):
         series, step = (int(i) for i in wrong.nonzero()[0])

@@ -1,4 +1,4 @@
-"""Multi-time attention: a series of any times, read at any other times (Shukla and Marlin 2021)."""
+"""Multi-time attention: interpolate a series at any other times (Shukla and Marlin 2021)."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from cru.layers.checks import require
 
-_LOWEST = -600.0  # e^-600 of the largest weight: next to nothing, and far from where float64 ends
+_MIN_LOG_WEIGHT = -600.0  # relative to the largest weight: e^-600 is negligible, and float64 represents it
 
 
 class TimeEmbedding(nn.Module):
-    """φ(t) = (ω_0 t + α_0, sin(ω_1 t + α_1), ..., sin(ω_d t + α_d)), every ω and α trained.
+    """φ(t) = (ω_0 t + α_0, sin(ω_1 t + α_1), ..., sin(ω_d t + α_d)) with trained ω and α.
 
     >>> TimeEmbedding(16)(torch.rand(2, 5)).shape
     torch.Size([2, 5, 16])
@@ -24,26 +24,33 @@ class TimeEmbedding(nn.Module):
         self.angles = nn.Linear(1, size, device=device, dtype=dtype)
 
     def forward(self, times: Float[Tensor, "*n time"]) -> Float[Tensor, "*n time embedding"]:
-        """A linear term, then sines."""
+        """Compute the linear term and the sines."""
         angles = self.angles(times[..., None])
         return torch.cat([angles[..., :1], angles[..., 1:].sin()], -1)
 
 
 class TimeAttention(nn.Module):
-    """Read (batch, time, feature) at other times, by similarity of the times alone.
+    """Interpolate (batch, time, feature) at other times, by attention on the times only.
 
-    For every head, with queries W φ(t) and keys V φ(t_i), a feature's reading is a weighted mean of its own
-    observations, Σ_i κ_i x_i with κ = softmax_i(W φ(t) · V φ(t_i) / √d) over the i at which *it* is observed. A linear
-    map mixes all features of all heads. A feature that is never observed reads 0.
+    Every head computes a weighted mean of the observations of each feature. Queries are W φ(t), keys are V φ(t_i):
 
-    Because all features share the scores, nothing of the size batch × query × time × feature is made: the weighted sum
-    of values and the sum of weights are two matrix products.
+        Σ_i κ_i x_i,   κ = softmax_i(W φ(t) · V φ(t_i) / √d) over the i where this feature is observed.
+
+    The mean of a feature without any observation is 0. A linear map mixes all features of all heads.
+
+    All features share the scores. The sums of weighted values and of weights are two matrix products. No tensor has
+    the size batch × query × time × feature.
 
     Args:
-        input_size: features of a value.
-        output_size: features of a reading.
+        input_size: number of input features.
+        output_size: number of output features.
         embedding: size of the time embeddings, a multiple of ``num_heads``.
-        num_heads: how many sets of weights.
+        num_heads: number of heads.
+        device: device of the parameters.
+        dtype: type of the parameters.
+
+    Raises:
+        ValueError: ``embedding`` is not a multiple of ``num_heads``.
     """
 
     def __init__(
@@ -70,7 +77,7 @@ class TimeAttention(nn.Module):
     def scores(
         self, query: Float[Tensor, "#batch query embedding"], key: Float[Tensor, "#batch time embedding"]
     ) -> Float[Tensor, "batch head query time"]:
-        """W φ(t) · V φ(t_i) / √d for each head."""
+        """Compute W φ(t) · V φ(t_i) / √d for each head."""
 
         def heads(x: Tensor) -> Tensor:
             return x.view(*x.shape[:2], self.num_heads, x.shape[-1] // self.num_heads).transpose(1, 2)
@@ -85,12 +92,13 @@ class TimeAttention(nn.Module):
         values: Float[Tensor, "batch time feature"],
         mask: Bool[Tensor, "batch time feature"] | None = None,
     ) -> Float[Tensor, "batch head query feature"]:
-        """Softmax-weighted means of ``values``, each feature over the times at which ``mask`` has it."""
+        """Compute softmax-weighted means of ``values``. The mean of a feature uses the times where ``mask`` is True."""
         if mask is None:
             return scores.softmax(-1) @ values[:, None]
         some = mask.any(-1)[:, None, None]
         largest = scores.masked_fill(~some, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0).detach()
-        weights = (scores - largest).double().clamp(_LOWEST, 0.0).exp()  # it may be seen only where they are tiny
+        # float64, because all observations of one feature can have tiny weights
+        weights = (scores - largest).double().clamp(_MIN_LOG_WEIGHT, 0.0).exp()
         seen = mask.double()[:, None]
         total = weights @ seen
         read = (weights @ (values[:, None] * seen)) / torch.where(total > 0, total, 1.0)
@@ -103,7 +111,7 @@ class TimeAttention(nn.Module):
         values: Float[Tensor, "batch time feature"],
         mask: Bool[Tensor, "batch time feature"] | None = None,
     ) -> Float[Tensor, "batch query output"]:
-        """``values`` at embedded times ``key``, read at embedded times ``query``; True in ``mask`` = observed."""
+        """Interpolate ``values`` from embedded times ``key`` at embedded times ``query``. ``mask``: True = observed."""
         read = self.read(self.scores(query, key), values, mask)
         mixed: Tensor = self.output(read.transpose(1, 2).flatten(2))
         return mixed

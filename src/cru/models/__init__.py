@@ -1,8 +1,7 @@
-"""Models: encoder, layer, decoder; the eleven systems of the paper, four of our own and the naive ones, by name."""
+"""Models by name: those of the paper, others of this library, and naive baselines."""
 
-from cru.models.base import BatchLike, Model, Prediction, Spec, spec_of
+from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec, spec_of
 from cru.models.config import ModelConfig
-from cru.models.output_head import OutputHead
 from cru.models.registry import MODELS, NAIVE, create
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What every model is: a batch in, a prediction out, and a training loss."""
+"""The base class of all models, the description of their data, their predictions and their output."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,13 +11,17 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from cru.functional.gaps import clip_gaps
-from cru.functional.likelihood import bernoulli_nll, gaussian_nll, mean_over_times
+from cru.functional.likelihood import bernoulli_nll, clamp_value, gaussian_nll, mean_over_times
+from cru.functional.positive import positive
+from cru.layers.encoders import apply_where
 from cru.models.config import ModelConfig
+
+_MAX_LOGIT = 15.0  # above 17 a probability is 1 in float32, and a wrong one has no gradient
 
 
 @runtime_checkable
 class BatchLike(Protocol):
-    """What a model reads of a `cru.data.Batch`, where the fields are explained."""
+    """The attributes of a `cru.data.Batch` that a model uses. `cru.data.Batch` documents them."""
 
     @property
     def times(self) -> Float[Tensor, "batch time"]: ...  # noqa: D102
@@ -39,7 +43,7 @@ class BatchLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a model has to know of the data before it sees any.
+    """Description of the data that a model needs when it is created.
 
     >>> Spec(input_shape=(5,), target_shape=(5,)).is_image
     False
@@ -48,61 +52,61 @@ class Spec:
     input_shape: tuple[int, ...]  # (feature,) or (channel, height, width)
     target_shape: tuple[int, ...]
     likelihood: Literal["gaussian", "bernoulli"] = "gaussian"
-    time_scale: float = 1.0  # the Kalman family multiplies gaps with it: 0.2 on PhysioNet, 0.3 on USHCN
-    time_start: float = 0.0  # the range of the training times, for models that scale time to [0, 1]
+    time_scale: float = 1.0  # factor on the gaps in the Kalman family: 0.2 on PhysioNet, 0.3 on USHCN
+    time_start: float = 0.0  # range of the training times, for models that scale time to [0, 1]
     time_end: float = 1.0
-    longest_gap: float | None = None  # a stretch without readings counts as no longer; None: as long as it is
-    causal: bool = False  # the task: a prediction may use no later input, as in one-step-ahead
-    regression: bool = False  # the task: targets are another quantity than the inputs, whatever their shape
+    longest_gap: float | None = None  # longer stretches without observations are clipped to it; None: no clipping
+    causal: bool = False  # task: a prediction must not use later inputs, as in one-step-ahead
+    regression: bool = False  # task: the targets are another quantity than the inputs, even with the same shape
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "target_shape"):
             shape = getattr(self, name)
             if len(shape) not in (1, 3) or min(shape) < 1:
-                hint = " Choose a task first: cru.data.interpolation(series), say." if shape == (0,) else ""
+                hint = " Choose a task first, such as cru.data.interpolation(series)." if shape == (0,) else ""
                 raise ValueError(f"`{name}` must be (feature,) or (channel, height, width), got {shape}.{hint}")
         if self.likelihood not in ("gaussian", "bernoulli"):
             raise ValueError(f"`likelihood` must be 'gaussian' or 'bernoulli', got {self.likelihood!r}.")
         if not self.time_scale > 0:
             raise ValueError(f"`time_scale` must be positive, got {self.time_scale}.")
         if self.longest_gap is not None and not self.longest_gap > 0:
-            raise ValueError(f"`longest_gap` must be positive, or None, got {self.longest_gap}.")
+            raise ValueError(f"`longest_gap` must be positive or None, got {self.longest_gap}.")
         if not self.time_end >= self.time_start:
-            raise ValueError(f"`time_end` must not lie before `time_start` = {self.time_start}, got {self.time_end}.")
+            raise ValueError(f"`time_end` must not be before `time_start` = {self.time_start}, got {self.time_end}.")
 
     @property
     def is_image(self) -> bool:
-        """Whether the inputs are pictures."""
+        """Whether the inputs are images."""
         return len(self.input_shape) == 3
 
     @property
     def targets_are_inputs(self) -> bool:
-        """Whether a prediction is of the inputs themselves: no regression, which other shapes can only be."""
+        """Whether the targets are the inputs themselves. In a regression they are not."""
         return not self.regression and self.target_shape == self.input_shape
 
     @property
     def input_size(self) -> int:
-        """Input entries at one time."""
+        """Number of input entries at one time."""
         return prod(self.input_shape)
 
     @property
     def target_size(self) -> int:
-        """Target entries at one time."""
+        """Number of target entries at one time."""
         return prod(self.target_shape)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; `Spec.from_dict` makes it again."""
+        """Convert to a dict for JSON. `Spec.from_dict` reads it."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, read: Mapping[str, Any]) -> "Spec":
-        """From what `as_dict` gave, with lists for tuples, as JSON has them."""
+        """Read the result of `as_dict`. Tuples may be lists, as in JSON."""
         shapes = {name: tuple(read[name]) for name in ("input_shape", "target_shape")}
         return cls(**(dict(read) | shapes))
 
 
 def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:
-    """The spec of a `cru.data.SeriesSet` whose task has been chosen: take the training set.
+    """Describe a `cru.data.SeriesSet` after the choice of a task. Use the training set.
 
     >>> splits = cru.data.load("ushcn").map(cru.data.interpolation)      # doctest: +SKIP
     >>> model = cru.models.create("cru", spec_of(splits.train, time_scale=0.3), hidden_size=10)  # doctest: +SKIP
@@ -121,41 +125,41 @@ def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:
 
 
 class Prediction(NamedTuple):
-    """What a model says at the times of a batch, in the shape of its targets.
+    """Predicted distribution of the targets, in the shape of the targets.
 
     ``intermediates`` is filled on request: ``prior``, ``posterior`` and ``gain`` for the Kalman family,
-    ``evaluations`` (of the ODE function) for the ODE models.
+    ``evaluations`` (number of calls of the ODE function) for the ODE models.
     """
 
-    mean: Float[Tensor, "batch time *target"]  # the probability, where the likelihood is Bernoulli
-    var: Float[Tensor, "batch time *target"] | None = None  # None where the likelihood is Bernoulli
+    mean: Float[Tensor, "batch time *target"]  # the probability if the likelihood is Bernoulli
+    var: Float[Tensor, "batch time *target"] | None = None  # None if the likelihood is Bernoulli
     intermediates: Mapping[str, Any] = {}
     center: Float[Tensor, "batch time *target"] | None = None  # of a skewed distribution; None: the mean
     skew: Float[Tensor, "batch time *target"] | None = None  # log(deviation above / below the center); None: 0
 
 
 State = Any
-"""What a model keeps of a series so far: a tensor, or a tuple of such, nested or not; every tensor has the batch first.
-A `cru.Belief` is one. Its size does not depend on how much has been seen."""
+"""State of a model in streaming: a tensor or a nested tuple of tensors, each with the batch first, such as a
+`cru.Belief`. Its size does not depend on the number of observations."""
 
 
 class Model(nn.Module):
-    """Base of all models. A subclass writes `forward`; the loss is the likelihood of the targets unless it says more.
+    """Base class of all models. A subclass defines `forward`. The default loss is the likelihood of the targets.
 
-    Each model has a frozen config beside it, the type of its second argument, named here as ``Config``.
+    ``Config`` is the frozen dataclass with the options of the model. It is the type of the second argument.
     """
 
     Config: ClassVar[type] = ModelConfig  # no options
-    causal: ClassVar[bool] = True  # a prediction depends on no later input
-    pointwise: ClassVar[bool] = False  # a prediction depends on the inputs of its own time point alone
-    starts_at_zero: ClassVar[bool] = False  # a new model predicts mean 0 and variance 1
+    causal: ClassVar[bool] = True  # whether a prediction is independent of later inputs
+    pointwise: ClassVar[bool] = False  # whether a prediction depends on the inputs of its own time only
+    starts_at_zero: ClassVar[bool] = False  # whether a new model predicts mean 0 and variance 1
 
     def __init__(self, spec: Spec, config: Any) -> None:
         super().__init__()
         self.spec, self.config = spec, config
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
-        """Take from the training set what is not trained by gradients, into buffers. Most models need nothing."""
+        """Compute statistics of the training set that are not trained by gradients. Most models need none."""
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
         """Predict the targets of ``batch`` at its times."""
@@ -167,37 +171,49 @@ class Model(nn.Module):
         return type(self)._advance is not Model._advance
 
     def freeze(self) -> None:
-        """Compute what follows from the parameters alone once and for all: for a copy that is never trained again."""
+        """Compute once what depends on the parameters only. Use it for a copy that is never trained again."""
 
     def advance(self, batch: BatchLike, state: State | None = None) -> State:
-        """What is known after the last time of ``batch``, to go on from.
+        """Return the state after the last time of ``batch``, for streaming.
 
-        ``model(later, state=state)`` predicts at later times, ``model.advance(later, state)`` takes in more readings.
-        The numbers are those of one call on the whole. Without a ``state`` every series must have a time point.
+        ``model(later, state=state)`` predicts at later times. ``model.advance(later, state)`` adds more observations.
+        The results equal those of one call with all observations.
+
+        Args:
+            batch: new observations.
+            state: the state to continue from.
+
+        Returns:
+            The state after the last time.
+
+        Raises:
+            ValueError: the model does not support streaming, or a series without time points has no ``state``.
         """
         if state is None and bool((batch.lengths == 0).any()):
             empty = int(batch.lengths.argmin())
-            raise ValueError(f"series {empty} of the batch has no time point to start at: leave it out.")
+            raise ValueError(f"`batch` must have a time point for every series, got none for series {empty}.")
         return self._advance(batch, state)
 
     def _advance(self, batch: BatchLike, state: Any) -> State:
-        """`advance`, of a model that can."""
-        reason = "it looks at the whole series" if not self.causal else "it keeps no state between calls"
+        """Implement `advance`. A model that supports streaming overrides this method."""
+        reason = "it needs the whole series" if not self.causal else "it has no state"
         raise ValueError(f"{type(self).__name__} does not support streaming: {reason}. Use 'cru', for example.")
 
     def elapsed(self, batch: BatchLike, state: Any = None) -> Float[Tensor, "batch time"]:
-        """The times of the batch, after that of ``state``, with no stretch without readings beyond ``longest_gap``."""
+        """Return the times of the batch, with stretches without observations clipped to ``longest_gap``."""
         return clip_gaps(batch.times, batch.observed, self.spec.longest_gap, None if state is None else state.time)
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """The training loss: by default the negative log-likelihood of the targets, mean over times and series.
+        """Compute the training loss: by default the mean negative log likelihood of the targets.
 
-        ``progress`` is the share of the training that is done, 0 to 1, for losses that anneal a term.
+        Args:
+            batch: the training batch.
+            progress: the fraction of the training that is done, 0 to 1, for losses with an annealed term.
         """
         return self.nll(self(batch), batch)
 
     def nll(self, prediction: Prediction, batch: BatchLike) -> Float[Tensor, ""]:
-        """Gaussian or Bernoulli, summed over target entries, masked, mean over time points and series."""
+        """Compute the Gaussian or Bernoulli loss: summed over target entries, averaged over all time points."""
         targets, mask = self.targets(batch).to(prediction.mean.dtype), batch.target_mask
         if prediction.var is None:
             return mean_over_times(bernoulli_nll(targets, prediction.mean, mask), mask)
@@ -205,32 +221,80 @@ class Model(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating type of the parameters, or of the buffers where there are none."""
-        tensors = chain(self.parameters(), self.buffers())  # lazily: a stream asks at every reading
+        """The floating type of the parameters, or of the buffers if there are no parameters."""
+        tensors = chain(self.parameters(), self.buffers())  # lazy: streaming reads it at every observation
         return next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
 
     def inputs(self, batch: BatchLike) -> Float[Tensor, "batch time *feature"]:
-        """The values in the model's type, 0 wherever nothing is observed."""
+        """Return the values in the type of the model, 0 where not observed."""
         _check_shape("values", batch.values, self.spec.input_shape)
         if batch.values.shape[1] == 0:
             raise ValueError("`batch` must have at least one time point, got none.")
         return torch.where(batch.mask, batch.values, 0.0).to(self.dtype)
 
     def targets(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
-        """The targets in the model's type."""
+        """Return the targets in the type of the model."""
         _check_shape("targets", batch.targets, self.spec.target_shape)
         return batch.targets.to(self.dtype)
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers are trained by gradients of the loss."""
+        """Number of trained parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+class OutputHead(nn.Module):
+    """Map features at each time to the parameters of the likelihood, in the shape of the targets.
+
+    For a Gaussian likelihood, ``mean`` gives the mean, and ``variance_map`` of ``variance`` the variance. For a
+    Bernoulli likelihood, the sigmoid of ``mean`` is the probability, and ``variance`` is not used.
+
+    Args:
+        spec: description of the data.
+        mean: any module from (n, features) to (n, *target) or (n, entries of target).
+        variance: the same for the raw variance.
+        variance_map: a name in `cru.functional.positive`.
+
+    >>> output = OutputHead(Spec(input_shape=(5,), target_shape=(2,)), nn.Linear(8, 2), nn.Linear(8, 2), "exp")
+    >>> mean, var = output(torch.zeros(3, 4, 8))
+    >>> mean.shape
+    torch.Size([3, 4, 2])
+    """
+
+    def __init__(self, spec: Spec, mean: nn.Module, variance: nn.Module, variance_map: str = "square") -> None:
+        super().__init__()
+        self.target_shape = spec.target_shape
+        self.mean = mean
+        self.variance = variance if spec.likelihood == "gaussian" else None
+        self.variance_map = positive(variance_map)
+
+    def forward(
+        self,
+        features: Float[Tensor, "batch time features"],
+        spread: Float[Tensor, "batch time spread"] | None = None,
+        *,
+        valid: Bool[Tensor, "batch time"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time *target"], Float[Tensor, "batch time *target"] | None]:
+        """Compute mean and variance, or probability and None.
+
+        Args:
+            features: inputs of the mean.
+            spread: inputs of the variance. Default: ``features``.
+            valid: times to decode. Elsewhere the results are finite but have no meaning.
+        """
+        shape = (*features.shape[:2], *self.target_shape)
+        if valid is None:
+            valid = features.new_ones(shape[:2], dtype=torch.bool)
+        mean = apply_where(self.mean, features, valid).reshape(shape)
+        if self.variance is None:
+            return clamp_value(mean, -_MAX_LOGIT, _MAX_LOGIT).sigmoid(), None
+        raw = apply_where(self.variance, features if spread is None else spread, valid, fill=1.0)
+        return mean, self.variance_map.forward(raw.reshape(shape))
 
 
 def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:
     shape = tuple(found.shape[2:])
     if shape != expected:
         raise ValueError(
-            f"`batch` must hold {name} of the shape {expected} at each time, which this model was made for, "
-            f"got {shape}."
+            f"`batch` must hold {name} of the shape {expected} at each time, as in the spec of this model, got {shape}."
         )

@@ -1,4 +1,4 @@
-"""What the baselines share: time scaled to [0, 1], what their cells read, and how their states are decoded."""
+"""Base class of the recurrent and ODE baselines: scaled time, inputs of the cell, and decoder of the state."""
 
 from dataclasses import dataclass, field
 
@@ -9,21 +9,20 @@ from cru.functional import gaps
 from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Model, Spec
+from cru.models.base import BatchLike, Model, OutputHead, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.output_head import OutputHead
 from cru.models.recurrent import Hidden
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig(ModelConfig):
-    """What the recurrent and ODE baselines have in common."""
+    """Options of the recurrent and ODE baselines."""
 
-    hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
-    variance_map: str = "softplus"  # variance of the output
-    encoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else nothing
-    decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else one layer
+    hidden_size: int | None = None  # M; None: 30 for images, 20 otherwise
+    variance_map: str = "softplus"  # positive map of the output variance
+    encoder: nn.Module | None = field(default=None, repr=False)  # None: that of the CRU for images, otherwise none
+    decoder: nn.Module | None = field(default=None, repr=False)  # None: that of the CRU for images, else one layer
     variance_decoder: nn.Module | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -32,18 +31,18 @@ class BaselineConfig(ModelConfig):
             self.check_counts("hidden_size")
 
     def state_size(self, spec: Spec) -> int:
-        """M."""
+        """Return M."""
         return default_state_size(spec) if self.hidden_size is None else self.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolverConfig(BaselineConfig):
-    """And those of them that solve a differential equation."""
+    """Options of the baselines that solve a differential equation."""
 
     solver: str = "midpoint"  # see cru.layers.ode
     steps: int = 1  # per gap, for a fixed-step solver
-    rtol: float = 1e-3  # for an adaptive one
-    atol: float = 1e-4
+    rtol: float = 1e-3  # for an adaptive solver
+    atol: float = 1e-4  # for an adaptive solver
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,19 +52,19 @@ class SolverConfig(BaselineConfig):
             ("steps", self.steps <= 1000, "at most 1000"),
             ("rtol", self.rtol >= 1e-12, "at least 1e-12"),
             ("atol", self.atol >= 1e-12, "at least 1e-12"),
-        ):  # else a prediction would never end
+        ):  # beyond these limits a prediction takes too long
             require(fits, f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
 
     @property
-    def solving(self) -> dict[str, str | int | float]:
+    def solver_options(self) -> dict[str, str | int | float]:
         """The options of `cru.layers.ode.ODE`."""
         return {"solver": self.solver, "steps": self.steps, "rtol": self.rtol, "atol": self.atol}
 
 
 class BaselineModel(Model):
-    """A model whose cell reads the features and which of them are there; on pictures, a latent observation.
+    """A model whose cell reads the features and their mask, or latent observations of images.
 
-    With ``raw``, pictures are read pixel by pixel, too.
+    With ``raw``, the cell reads the pixels of images directly.
     """
 
     config: BaselineConfig
@@ -81,42 +80,43 @@ class BaselineModel(Model):
     def observations(
         self, batch: BatchLike
     ) -> tuple[Float[Tensor, "batch time latent"], Bool[Tensor, "batch time latent"]]:
-        """What the cell sees of each time point, and which entries of it are observed."""
+        """Return the inputs of the cell at each time, and which of their entries are observed."""
         observed = batch.observed
-        x = apply_where(self.encoder, self.inputs(batch), observed).to(self.dtype)  # a state keeps its digits
+        x = apply_where(self.encoder, self.inputs(batch), observed).to(self.dtype)  # autocast may have rounded it
         if isinstance(self.encoder, nn.Flatten):
             return x, batch.mask.expand_as(batch.values).flatten(2)
         return x, observed[..., None].expand_as(x)
 
     def unit_gaps(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time"]:
-        """The gap before each time, where the whole range of the training times is 1; before the first, from that of
-        ``state``."""
+        """Compute the gap before each time, in units of the range of the training times.
+
+        The first gap starts at the time of ``state``.
+        """
         since = None if state is None else state.time
         return gaps(self.elapsed(batch, state), since, unit_scale(self.spec), self.dtype)
 
 
 def state_output(spec: Spec, config: BaselineConfig, units: int | None) -> OutputHead:
-    """Decode a state: as the CRU does on pictures; else the variance linearly, the mean with a layer of ``units``.
+    """Make the decoder of a state: that of the CRU for images, otherwise a linear variance and a mean network.
 
-    Without ``units`` the mean is linear, too.
+    The mean network has one hidden layer of ``units``. Without ``units`` it is linear.
     """
     size = config.state_size(spec)
-    pictures = spec.is_image
     mean, variance = config.decoder, config.variance_decoder
     if mean is None:
         linear = nn.Linear(size, spec.target_size) if units is None else tanh_decoder(size, spec.target_size, units)
-        mean = make_decoder(spec, size) if pictures else linear
+        mean = make_decoder(spec, size) if spec.is_image else linear
     if variance is None:
-        variance = make_variance_decoder(spec, size) if pictures else nn.Linear(size, spec.target_size)
+        variance = make_variance_decoder(spec, size) if spec.is_image else nn.Linear(size, spec.target_size)
     return OutputHead(spec, mean, variance, config.variance_map)
 
 
 def unit_times(batch: BatchLike, spec: Spec) -> Float[Tensor, "batch time"]:
-    """The times, such that those of the training set lie in [0, 1]; still in the type of ``batch.times``."""
+    """Scale the times, so that those of the training set are in [0, 1]. Their type does not change."""
     return (batch.times - spec.time_start) * unit_scale(spec)
 
 
 def unit_scale(spec: Spec) -> float:
-    """What times are multiplied with."""
+    """Return the factor that scales the range of the training times to 1."""
     span = spec.time_end - spec.time_start
     return 1 / span if span > 0 else 1.0

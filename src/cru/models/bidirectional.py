@@ -1,7 +1,7 @@
-"""CRU and f-CRU that look both ways: a second filter from the right, combined with the first by precision.
+"""Bidirectional CRU and f-CRU: a second filter runs backward in time, and both beliefs are combined by precision.
 
-Their covariance is approximate, so there is no exact smoother; the paired CRU has one. Both filters start from a prior
-of their own, learnt and wide, which is counted twice; the decoder learns what that makes of the variance.
+The covariance of these layers is approximate, so they have no exact smoother. (The paired CRU has one.) Both filters
+start from a trained prior. The combination counts the prior twice, and the decoder adapts to the resulting variance.
 """
 
 from typing import ClassVar
@@ -18,10 +18,10 @@ from cru.models.kalman import CRUModel, FastCRUModel, KalmanConfig, KalmanModel
 
 
 class Bidirectional(KalmanModel):
-    """At each time: what the left says with the reading there, and what the right says of that time without it."""
+    """Combine the forward posterior at each time with the backward prior, which excludes the observation there."""
 
     causal: ClassVar[bool] = False
-    _advance = Model._advance  # which says that this is not possible
+    _advance = Model._advance  # no streaming
 
     def __init__(self, spec: Spec, config: KalmanConfig) -> None:
         super().__init__(spec, config)
@@ -30,12 +30,12 @@ class Bidirectional(KalmanModel):
     def filter(
         self, features: Float[Tensor, "batch time features"], batch: BatchLike, state: Belief | None = None
     ) -> FilterResult:
-        """As from the left alone, but with posteriors given the whole series."""
+        """Filter forward and backward. The posteriors are given the whole series."""
         if state is not None:
-            raise ValueError("a model that looks both ways needs the whole series: it cannot go on from a `state`.")
+            raise ValueError("`state` must be None for a bidirectional model, which needs the whole series.")
         left, observed = super().filter(features, batch), batch.observed
         steps = torch.arange(observed.shape[1], device=observed.device)
-        last = last_step(observed)  # the right begins with the last reading
+        last = last_step(observed)  # the backward filter starts at the last observation
         before = steps < last[:, None]
         seen = reversed_series(observed, last) & (steps <= last[:, None])
         back = batch.times.gather(1, last[:, None]) - reversed_series(batch.times, last)
@@ -48,8 +48,8 @@ class Bidirectional(KalmanModel):
 
 
 class BidirectionalCRUModel(Bidirectional, CRUModel):
-    """Two CRUs."""
+    """Bidirectional model with two CRUs."""
 
 
 class BidirectionalFastCRUModel(Bidirectional, FastCRUModel):
-    """Two f-CRUs."""
+    """Bidirectional model with two f-CRUs."""

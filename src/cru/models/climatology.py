@@ -1,4 +1,4 @@
-"""The seasonal mean of the training set, moved by each series' own offset, and the value of one season ago."""
+"""Seasonal baselines: the seasonal mean of the training set with an offset per series, and the seasonal naive rule."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,21 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from cru.functional.carry_forward import last_seen, running_mean
+from cru.functional.carry_forward import last_observation, running_mean
 from cru.models.base import BatchLike, Spec
-from cru.models.naive import Echo, NaiveConfig
+from cru.models.naive import InputRule, NaiveConfig
 
 
 @dataclass(frozen=True)
 class SeasonConstants:
-    """Fixed numbers of the seasonal rules."""
+    """Constants of the seasonal baselines."""
 
-    max_periods_back: int = 7  # of the seasonal naive rule
-    tolerance: float = 1 / 48  # of the seasonal naive rule, in periods
-    histogram_cells: int = 4096  # over the training times, for the search of a period
-    frequencies_per_cycle: int = 4  # tried between n and n + 1 cycles in the span of the times
-    refined_frequencies: int = 201  # tried around the best of them
+    max_periods_back: int = 7  # seasonal naive rule: how many periods it goes back
+    tolerance: float = 1 / 48  # seasonal naive rule: largest difference of times, in periods
+    histogram_cells: int = 4096  # cells over the training times in the search of the period
+    frequencies_per_cycle: int = 4  # coarse search: frequencies between n and n + 1 cycles in the span
+    refined_frequencies: int = 201  # fine search: frequencies around the best coarse one
+    relative_ridge: float = 1e-9  # ridge of the least squares fit, relative to the number of observations
 
 
 CONSTANTS = SeasonConstants()
@@ -29,11 +30,11 @@ CONSTANTS = SeasonConstants()
 
 @dataclass(frozen=True, kw_only=True)
 class ClimatologyConfig(NaiveConfig):
-    """How the season is found."""
+    """Options of the seasonal mean."""
 
-    period: float | None = None  # in the unit of the times, 365.25 for days; None: found in the training set
-    bins: int = 73  # phases of a period that have a mean of their own: 5 days of a year
-    offset: bool = True  # add the mean of what the series has so far lain above its season
+    period: float | None = None  # in the unit of the times, 365.25 for days; None: estimated from the training set
+    bins: int = 73  # phases with separate means: 5 days of a year each
+    offset: bool = True  # whether to add the mean deviation of the series from its season so far
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,12 +43,12 @@ class ClimatologyConfig(NaiveConfig):
             self.check_positive("period")
 
 
-class Climatology(Echo):
+class Climatology(InputRule):
     """season(t mod period) + mean of (value - season) over the series so far.
 
-    Where no period is given it is the one whose sine and cosine explain most of the training set. At least two of it
-    fit into the times, and at most half as many as there are distinct times, or 2048: faster ones cannot be told from
-    slower ones.
+    Without a given period, the period is the one whose sine and cosine explain most of the training set. The range of
+    times holds at least two such periods. It holds at most 2048, and at most half the number of distinct times,
+    because higher frequencies are aliases.
     """
 
     Config: ClassVar[type] = ClimatologyConfig
@@ -62,13 +63,13 @@ class Climatology(Echo):
         self.register_buffer("period", torch.tensor(period))
 
     def phase(self, times: Float[Tensor, "*any"]) -> Int64[Tensor, "*any"]:
-        """The bin of the season that a time lies in."""
+        """Return the bin of the season for each time."""
         period = self.period.to(times.dtype)
         share = torch.remainder(times, period) / period
         return (share * self.config.bins).long().clamp(0, self.config.bins - 1)
 
-    def find(self, batches: Sequence[BatchLike]) -> None:
-        """The period, then the mean of every phase; a phase never seen has the mean of all."""
+    def fit_rule(self, batches: Sequence[BatchLike]) -> None:
+        """Estimate the period, then the mean of every phase. A phase without targets gets the overall mean."""
         if self.config.period is None and self.spec.time_end > self.spec.time_start:
             span = self.spec.time_end - self.spec.time_start
             total, count = self._histogram(batches, self._cell, CONSTANTS.histogram_cells)
@@ -78,7 +79,7 @@ class Climatology(Echo):
         self.season.copy_(known)
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
-        """The season, and what the series has so far lain above it."""
+        """Predict the season plus the mean deviation of the series so far."""
         season = self.season[self.phase(batch.times)]
         if not self.config.offset:
             return season
@@ -92,7 +93,7 @@ class Climatology(Echo):
     def _histogram(
         self, batches: Sequence[BatchLike], place: Callable[[Tensor], Tensor], size: int
     ) -> tuple[Tensor, Tensor]:
-        """Sum and count of the targets in each of ``size`` places that ``place`` puts their times into."""
+        """Sum and count the targets in each of ``size`` cells. ``place`` maps times to cells."""
         total = torch.zeros(size, *self.spec.target_shape, dtype=torch.float64, device=self.season.device)
         count = torch.zeros_like(total)
         for batch in batches:
@@ -104,23 +105,23 @@ class Climatology(Echo):
 
 
 class SeasonalNaive(Climatology):
-    """The value one period ago, of the latest of the last seven periods that has one, else the last value seen.
+    """Predict the value one period ago, or up to seven periods ago if it is missing, or else the last value.
 
-    A value counts if it lies within a tolerance of the right time.
+    A value counts if its time differs from a whole number of periods by less than a tolerance.
     """
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
-        """Look back period by period."""
+        """Predict the most recent value at the same phase."""
         values, mask = self.inputs(batch), batch.mask.expand_as(batch.values)
-        last = last_seen(values, mask)
+        last = last_observation(values, mask)
         found = torch.where(last.known, last.value, self.mean)
         period = self.period.to(batch.times.dtype)
         times = batch.times.contiguous()
         for cycles in range(CONSTANTS.max_periods_back, 0, -1):
-            wanted = times - cycles * period
-            after = torch.searchsorted(times, wanted.contiguous()).clamp(max=times.shape[1] - 1)
+            same_phase = times - cycles * period
+            after = torch.searchsorted(times, same_phase.contiguous()).clamp(max=times.shape[1] - 1)
             before = (after - 1).clamp(min=0)
-            distance = [(times.gather(1, step) - wanted).abs() for step in (before, after)]
+            distance = [(times.gather(1, step) - same_phase).abs() for step in (before, after)]
             step = torch.where(distance[0] <= distance[1], before, after)
             near = torch.minimum(*distance) <= CONSTANTS.tolerance * period
             index = step.reshape(*step.shape, *(1,) * (values.ndim - 2)).expand(values.shape)
@@ -130,7 +131,7 @@ class SeasonalNaive(Climatology):
 
 
 def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:
-    """The peak of the periodogram of a histogram, entries weighing the same whatever their scale."""
+    """Find the peak of the periodogram of a histogram. All entries have the same weight, whatever their scale."""
     total, count = total.flatten(1), count.flatten(1)
     deviation = total - count * (total.sum(0) / count.sum(0).clamp(min=1))
     deviation = deviation / deviation.norm(dim=0).clamp(min=torch.finfo(total.dtype).tiny)
@@ -146,16 +147,17 @@ def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:
 
 
 def _explained(total: Tensor, count: Tensor, cycles: Tensor) -> Tensor:
-    """How much of ``total`` a + b sin + c cos explains by least squares, for each number of ``cycles``.
+    """Compute the sum of squares that a + b sin + c cos explains, for each number of ``cycles``.
 
-    The periodogram is this where sine and cosine are orthogonal, which a few cycles that do not close are not.
+    It equals the periodogram if sine and cosine are orthogonal. They are not over a few incomplete cycles.
     """
     turns = torch.arange(total.shape[0], dtype=total.dtype, device=total.device) / total.shape[0]
     angle = 2 * torch.pi * cycles[:, None] * turns
     basis = torch.stack([torch.ones_like(angle), angle.sin(), angle.cos()], 1)
     products = (basis[:, :, None] * basis[:, None]) @ count  # (cycles, 3, 3, entry)
     moments = basis @ total
-    ridge = 1e-9 * count.sum(0).clamp(min=1) * torch.eye(3, dtype=total.dtype, device=total.device)[..., None]
+    eye = torch.eye(3, dtype=total.dtype, device=total.device)[..., None]
+    ridge = CONSTANTS.relative_ridge * count.sum(0).clamp(min=1) * eye
     fitted = torch.linalg.solve((products + ridge).movedim(-1, 1), moments.movedim(-1, 1)[..., None])
     squares: Tensor = moments.movedim(-1, 1) * fitted[..., 0]
     return squares.sum((1, 2))

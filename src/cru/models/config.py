@@ -1,4 +1,4 @@
-"""What the options of a model may be, and the sentences for what they may not."""
+"""The base class of model options, with checks of types and ranges."""
 
 import math
 from collections.abc import Callable
@@ -15,31 +15,31 @@ _PLAIN = {bool: "True or False", str: "a text", nn.Module: "a module", type(None
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Base of all configs: each checks its own options when it is made, and then those of its bases."""
+    """Base class of all configs. Each class checks its own options when it is created."""
 
     def __post_init__(self) -> None:
-        """Numbers have checks of their own below; this is for the rest."""
+        """Check the types of options that are not numbers. The methods below check numbers."""
         for name, hint in get_type_hints(type(self)).items():
             kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
             if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
-                wanted = " or ".join(_PLAIN[kind] for kind in kinds)
-                raise ValueError(f"`{name}` must be {wanted}, got {getattr(self, name)!r}.")
+                rule = " or ".join(_PLAIN[kind] for kind in kinds)
+                raise ValueError(f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
 
     def check_counts(self, *names: str) -> None:
-        """Whole numbers of at least 1."""
+        """Raise unless these options are whole numbers of at least 1."""
         for name in names:
             check_count(name, getattr(self, name))
 
     def check_positive(self, *names: str) -> None:
-        """Numbers above 0."""
+        """Raise unless these options are above 0."""
         self._check(names, lambda value: value > 0, "positive")
 
     def check_not_negative(self, *names: str) -> None:
-        """Numbers of at least 0."""
+        """Raise unless these options are at least 0."""
         self._check(names, lambda value: 0 <= value < math.inf, "a number of at least 0")
 
     def check_shares(self, *names: str) -> None:
-        """Numbers of at least 0 and below 1."""
+        """Raise unless these options are at least 0 and below 1."""
         self._check(names, lambda value: 0 <= value < 1, "at least 0 and below 1")
 
     def _check(self, names: tuple[str, ...], rule: Callable[[float], bool], words: str) -> None:

@@ -1,4 +1,4 @@
-"""What models share whose mean is fitted with a noise that is fixed, as their papers have it."""
+"""Base class of models that train the mean with a fixed noise variance, as in their papers."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ from cru.models.config import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class FixedNoiseConfig(ModelConfig):
-    """How far targets are taken to be from the mean."""
+    """The fixed noise of the targets."""
 
-    target_noise: float = 0.01  # standard deviation, in the units of the (scaled) targets
+    target_noise: float = 0.01  # standard deviation, in the unit of the scaled targets
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -23,27 +23,29 @@ class FixedNoiseConfig(ModelConfig):
 
 
 class FixedNoiseModel(Model):
-    """The mean is trained as if targets lay around it with one fixed variance, that is, on the squared error; the
-    variance that the model says is trained beside it, on the likelihood of what the mean leaves over."""
+    """A model that trains its mean with a fixed noise variance, which is the squared error.
+
+    The predicted variance is trained by the likelihood of the residuals, without a gradient for the mean.
+    """
 
     config: "FixedNoiseConfig"
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """For the mean, and for the variance."""
+        """Compute the loss of mean and variance."""
         return self.fixed_noise_nll(self(batch), batch)
 
     def fixed_noise_nll(self, prediction: Prediction, batch: BatchLike) -> Float[Tensor, ""]:
-        """The sum of both; the likelihood alone where it is Bernoulli."""
+        """Add the loss of the mean and the loss of the variance. A Bernoulli likelihood has no variance."""
         return self.nll(self._fixed(prediction), batch) + self.variance_nll(prediction, batch)
 
     def variance_nll(self, prediction: Prediction, batch: BatchLike) -> Float[Tensor, ""]:
-        """The likelihood that trains the variance and not the mean; 0 where there is no variance."""
+        """Compute the loss that trains the variance and not the mean, or 0 if there is no variance."""
         if prediction.var is None:
             return prediction.mean.new_zeros(())
         return self.nll(prediction._replace(mean=prediction.mean.detach()), batch)
 
     def fixed_log_likelihood(self, prediction: Prediction, batch: BatchLike) -> Float[Tensor, " batch"]:
-        """log p(targets) of each series with the fixed noise, summed over time points."""
+        """Compute log p(targets) of each series with the fixed noise, summed over time points."""
         mean, var = self._fixed(prediction)[:2]
         targets, mask = self.targets(batch).to(mean.dtype), batch.target_mask
         nll = bernoulli_nll(targets, mean, mask) if var is None else gaussian_nll(targets, mean, var, mask)

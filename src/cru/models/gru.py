@@ -1,4 +1,4 @@
-"""GRU and GRU-Δt (Sec. 4.2): a gated recurrent unit of 75 over the time points, whatever their gaps."""
+"""GRU and GRU-Δt (Sec. 4.2): a gated recurrent unit with one step per time point."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -9,21 +9,20 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Spec
+from cru.models.base import BatchLike, OutputHead, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.output_head import OutputHead
 from cru.models.recurrent import Hidden, RecurrentModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig(ModelConfig):
-    """None takes what the paper took for this kind of data."""
+    """Options of GRU and GRU-Δt. None means the choice of the paper for this kind of data."""
 
     hidden_size: int = 75
-    variance_map: str | None = None  # None: elu+1 for pictures, else square
-    encoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else nothing
-    decoder: nn.Module | None = field(default=None, repr=False)  # None: the CRU's own for pictures, else linear
+    variance_map: str | None = None  # None: elu+1 for images, otherwise square
+    encoder: nn.Module | None = field(default=None, repr=False)  # None: that of the CRU for images, otherwise none
+    decoder: nn.Module | None = field(default=None, repr=False)  # None: that of the CRU for images, else linear
     variance_decoder: nn.Module | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -32,10 +31,10 @@ class GRUConfig(ModelConfig):
 
 
 class GRUModel(RecurrentModel):
-    """`torch.nn.GRU`, every time point a step; what is missing enters as 0.
+    """`torch.nn.GRU` with one step per time point. Missing values enter as 0.
 
-    On pictures it sits between the CRU's own encoder and decoder and reads latent observations. Elsewhere it reads the
-    features and has linear outputs, which with 75 units makes it about as large as the CRU.
+    For images it has the encoder and decoder of the CRU, and reads latent observations. Otherwise it reads the features
+    and has linear outputs. With 75 units it then has about as many parameters as the CRU.
     """
 
     Config: ClassVar[type] = GRUConfig
@@ -56,7 +55,7 @@ class GRUModel(RecurrentModel):
         )
 
     def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
-        """One step for each time point."""
+        """Compute the state at each time point."""
         x = apply_where(self.encoder, self.inputs(batch), batch.observed)
         if self.time_aware:
             since = None if state is None else state.time
@@ -67,6 +66,6 @@ class GRUModel(RecurrentModel):
 
 
 class GRUDeltaModel(GRUModel):
-    """GRU-Δt: the gap since the time before is one more input."""
+    """GRU-Δt: the gap since the previous time is an additional input."""
 
     time_aware: ClassVar[bool] = True

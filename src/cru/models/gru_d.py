@@ -1,4 +1,4 @@
-"""GRU-D as a model (Che et al. 2018): time scaled to [0, 1], missing inputs decay to the means of the training set."""
+"""The model GRU-D (Che et al. 2018): time scaled to [0, 1], missing inputs decay to the means of the training set."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,10 +16,12 @@ from cru.models.statistics import feature_moments
 
 @dataclass(frozen=True, kw_only=True)
 class GRUDConfig(BaselineConfig, FixedNoiseConfig):
-    """A state of M, with gates of 100 hidden units. The paper trained it at 0.01 with a decay of
-    0.999, which the presets take for each step, down to a tenth."""
+    """Options of GRU-D. The paper uses a learning rate of 0.01 with a decay of 0.999.
 
-    units: int = 100
+    The presets apply this decay at each step, down to a tenth of the learning rate.
+    """
+
+    units: int = 100  # hidden units of the gates
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,10 +29,10 @@ class GRUDConfig(BaselineConfig, FixedNoiseConfig):
 
 
 class GRUDModel(BaselineModel, FixedNoiseModel):
-    """Trainable decay of inputs, toward their empirical means, and of the state; mean and variance from two decoders.
+    """GRU with trained decay of the inputs to their empirical means, and of the state to 0.
 
-    `prepare` finds the means. On pictures, for which the paper has no result, it reads latent observations, which have
-    no mean before training: they decay toward 0.
+    `prepare` computes the means. Two decoders give mean and variance. For images it reads latent observations, which
+    decay to 0, because they have no mean before training. The paper has no result for images.
     """
 
     Config: ClassVar[type] = GRUDConfig
@@ -44,13 +46,13 @@ class GRUDModel(BaselineModel, FixedNoiseModel):
         self.output = state_output(spec, config, config.units)
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
-        """The mean of each feature over all that is observed; 0 for one that never is."""
+        """Compute the mean of each feature over its observations, or 0 without observations."""
         if not isinstance(self.encoder, nn.Flatten):
             return
         self.layer.mean.copy_(feature_moments(batches)[0])
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
-        """One step for each time point, then decode every state."""
+        """Run one step for each time point, then decode every state."""
         x, mask = self.observations(batch)
         states = self.layer(x, mask, unit_times(batch, self.spec))
         mean, var = self.output(states, valid=batch.valid)

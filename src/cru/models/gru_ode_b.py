@@ -1,4 +1,4 @@
-"""GRU-ODE-Bayes as a model (De Brouwer et al. 2019): unscaled times, raw inputs, and a loss in two parts."""
+"""The model GRU-ODE-Bayes (De Brouwer et al. 2019): unscaled times, raw inputs, and a loss with two terms."""
 
 import math
 from dataclasses import dataclass
@@ -19,21 +19,22 @@ from cru.models.recurrent import Hidden
 
 @dataclass(frozen=True, kw_only=True)
 class GRUODEBConfig(SolverConfig):
-    """The authors' sizes for USHCN, but a state of M (appendix D). Trained at 0.001 with a weight decay of 1e-4.
+    """Options of GRU-ODE-Bayes: the sizes of its authors for USHCN, with a state of M (appendix D).
 
-    The presets take the authors' Euler steps of 0.1: ``solver="euler", longest=0.1, most_parts=1000``.
+    The presets use a learning rate of 0.001 with a weight decay of 1e-4, and the Euler steps of 0.1 of the authors:
+    ``solver="euler", longest=0.1, most_parts=1000``.
     """
 
-    solver: str = "midpoint"  # this and euler run on a time_map that is stable over any gap; others are not
+    solver: str = "midpoint"  # midpoint and euler use a time map that is stable over any gap
     steps: int = 1  # per part of a gap, for a fixed-step solver
-    longest: float = 1.0  # part of a gap, in the unit of the times; the state relaxes at a rate of at most 1
-    most_parts: int = 16  # of a gap
-    train_on_targets: bool = False  # training reads every target, as the authors trained for forecasts
-    obs_units: int = 25  # f_obs: what the state says of the inputs
-    prep_units: int = 10  # f_prep, for each feature
+    longest: float = 1.0  # longest part of a gap, in the unit of the times; the relaxation rate is at most 1
+    most_parts: int = 16  # largest number of parts of a gap
+    train_on_targets: bool = False  # whether training also reads the targets, as the authors do for forecasts
+    obs_units: int = 25  # hidden units of f_obs, which predicts the inputs from the state
+    prep_units: int = 10  # units of f_prep for each feature
     dropout: float = 0.2  # in f_obs
-    mixing: float = 1e-4  # weight of the second part of the loss
-    noise: float = 0.01  # standard deviation of an observation, in that part
+    mixing: float = 1e-4  # weight of the second term of the loss
+    noise: float = 0.01  # standard deviation of an observation in the second term
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,12 +47,13 @@ class GRUODEBConfig(SolverConfig):
 class GRUODEBModel(BaselineModel):
     """A GRU in continuous time with a Bayesian update.
 
-    Where the targets are the inputs, as in interpolation and extrapolation, f_obs of the state after the update is the
-    prediction, and the loss is the likelihood of every target *before* the update at its time, plus ``mixing`` times
-    the divergence, after it, from the observation, summed over each series. Pictures enter and leave as raw pixels.
+    If the targets are the inputs, as in interpolation and extrapolation, f_obs of the updated state is the prediction.
+    The loss of a series has two terms: the negative log likelihood of every target before the update at its time, and
+    ``mixing`` times the divergence from the observation after the update. Images enter and leave as raw pixels.
 
-    Where they are not, or with an ``encoder``, the state is decoded, on pictures it reads latent observations, and the
-    likelihood of the targets is added to the two parts; of latent observations both count ``mixing`` times.
+    Otherwise, or with an ``encoder``, a decoder maps the state to the targets, and images become latent observations.
+    The negative log likelihood of the targets is added to the two terms. For latent observations, ``mixing`` multiplies
+    both terms.
     """
 
     Config: ClassVar[type] = GRUODEBConfig
@@ -60,7 +62,7 @@ class GRUODEBModel(BaselineModel):
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
         own = config.encoder is None and spec.targets_are_inputs
         if own and (config.decoder is not None or config.variance_decoder is not None):
-            raise ValueError("GRU-ODE-B predicts the inputs from f_obs: give it an `encoder`, too, or no `decoder`.")
+            raise ValueError("`decoder` must be None without an `encoder`: GRU-ODE-B predicts the inputs by f_obs.")
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"
@@ -74,7 +76,7 @@ class GRUODEBModel(BaselineModel):
             nn.Linear(config.obs_units, size * self.observation.parameters_per_input),
         )
         time_map = exponential_time_map if config.solver in OPEN_SOLVERS else uniform_time_map
-        ode = ODE(GRUODEField(state), time_map=time_map, **config.solving)  # type: ignore[arg-type]
+        ode = ODE(GRUODEField(state), time_map=time_map, **config.solver_options)  # type: ignore[arg-type]
         longest = config.longest if config.solver in FIXED_SOLVERS else math.inf
         self.layer = GRUODEBayes(ode, state, self.observation, f_obs, config.prep_units, longest, config.most_parts)
         self.output = None if own else state_output(spec, config, config.obs_units)
@@ -82,7 +84,7 @@ class GRUODEBModel(BaselineModel):
     def run(
         self, batch: BatchLike, state: Hidden | None = None, *, on_targets: bool = False
     ) -> tuple[Tensor, Tensor, BayesStates]:
-        """What is observed, where, and all states and predictions of it; ``on_targets`` it reads every target."""
+        """Return the inputs, their mask, and all states. With ``on_targets``, the inputs are the targets."""
         if on_targets:
             x, mask = self.targets(batch).flatten(2), batch.target_mask.expand_as(batch.targets).flatten(2)
         else:
@@ -92,11 +94,11 @@ class GRUODEBModel(BaselineModel):
         return x, mask, self.layer(x, mask, gaps(self.elapsed(batch, state), since, 1.0, x.dtype), start)
 
     def _advance(self, batch: BatchLike, state: Hidden | None) -> Hidden:
-        """The state after the last update."""
+        """Return the state after the last update."""
         return Hidden.after(self.run(batch, state)[2].posterior, batch)
 
     def predict(self, states: BayesStates, batch: BatchLike) -> Prediction:
-        """What the states after each update say of the targets."""
+        """Predict the targets from the states after each update."""
         if self.output is not None:
             return Prediction(*self.output(states.posterior, valid=batch.valid))
         shape = (*batch.times.shape, *self.spec.target_shape)
@@ -104,23 +106,23 @@ class GRUODEBModel(BaselineModel):
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
     def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Move, update, and read every state after its update."""
+        """Predict from every state after its update."""
         _, _, states = self.run(batch, state)
         more = {"prior": states.prior, "posterior": states.posterior, "evaluations": self.layer.ode.evaluations}
         return self.predict(states, batch)._replace(intermediates=more if intermediates else {})
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """The two parts, and the likelihood of the targets where they are not the inputs."""
+        """Compute the two terms, plus the loss of the targets if they are not the inputs."""
         x, mask, states = self.run(batch, on_targets=self.own and self.config.train_on_targets)
-        x = x.detach()  # an encoder is not trained to be predictable
-        second = summed(self.observation.surprise(x, states.updated), mask)
+        x = x.detach()  # the encoder must not learn features that are easy to predict
+        second = summed(self.observation.posterior_kl(x, states.updated), mask)
         series = max(len(mask), 1)
         if self.own:
             targets = self.targets(batch).flatten(2)
             counted = batch.target_mask.expand_as(batch.targets).flatten(2)
             first = summed(self.observation.nll(targets, states.predicted), counted)
             return (first + self.config.mixing * second).sum() / series
-        # Latent observations have no scale of their own: their likelihood must not outweigh that of the targets.
+        # The scale of latent observations is arbitrary: their likelihood must not outweigh that of the targets.
         weight = 1.0 if isinstance(self.encoder, nn.Flatten) else self.config.mixing
         first = summed(self.observation.nll(x, states.predicted), mask)
         points = batch.target_mask.flatten(2).any(-1).sum()

@@ -1,4 +1,4 @@
-"""The Kalman family: encoder, continuous-discrete Kalman filter in the latent space, decoder (Sec. 3.1, fig. 1)."""
+"""Models of the Kalman family: encoder, Kalman filter in the latent space, decoder (Sec. 3.1, fig. 1)."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import (
     default_state_size,
@@ -19,18 +19,17 @@ from cru.models.networks import (
     make_encoder,
     make_variance_decoder,
 )
-from cru.models.output_head import OutputHead
 
 
 @dataclass(frozen=True, kw_only=True)
 class KalmanConfig(ModelConfig):
-    """What the family shares. None takes what the paper took for this kind of data."""
+    """Options of the Kalman family. None means the choice of the paper for this kind of data."""
 
-    hidden_size: int | None = None  # M; None: 30 for pictures, 20 otherwise
+    hidden_size: int | None = None  # M; None: 30 for images, 20 otherwise
     num_basis: int = 15  # K; 20 on PhysioNet
-    noise_map: str = "softplus"  # process noise; the published USHCN and PhysioNet runs took relu
-    observation_map: str | None = None  # variance of a latent observation; None: elu+1 for pictures, else square
-    variance_map: str | None = None  # variance of the output; None: as above; the published runs took exp for square
+    noise_map: str = "softplus"  # positive map of the process noise; published runs on USHCN and PhysioNet: relu
+    observation_map: str | None = None  # of the latent observation variance; None: elu+1 for images, otherwise square
+    variance_map: str | None = None  # of the output variance; None: as above; published runs: exp instead of square
     encoder: nn.Module | None = field(default=None, repr=False)  # (n, *input) -> (n, features)
     decoder: nn.Module | None = field(default=None, repr=False)  # (n, M) -> (n, *target), raw
     variance_decoder: nn.Module | None = field(default=None, repr=False)  # (n, 3 M / 2) -> (n, *target), raw
@@ -44,16 +43,16 @@ class KalmanConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BandedConfig(KalmanConfig):
-    """And of those with banded basis matrices."""
+    """Options of the models with banded basis matrices."""
 
     bandwidth: int = 3  # 10 on PhysioNet
 
 
 @dataclass(frozen=True, kw_only=True)
 class CRUConfig(BandedConfig):
-    """And of the CRU itself."""
+    """Options of the CRU."""
 
-    coupling: float = 0.0  # radians for a unit of scaled time, at which the halves of the state start to turn
+    coupling: float = 0.0  # initial rotation rate of the halves of the state, in radians per unit of scaled time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,8 +60,11 @@ class CRUConfig(BandedConfig):
 
 
 class KalmanModel(Model):
-    """Latent observations from an encoder, filtered; the mean is decoded from the posterior mean, the variance from
-    the posterior covariance. A leaf says which layer it is."""
+    """Base class of the Kalman family. A subclass makes the layer.
+
+    An encoder gives latent observations, and the layer filters them. One decoder maps the posterior mean to the mean of
+    the targets. Another maps the posterior covariance to their variance.
+    """
 
     Config: ClassVar[type] = BandedConfig
     config: KalmanConfig
@@ -81,7 +83,7 @@ class KalmanModel(Model):
         )
 
     def new_layer(self, hidden_size: int) -> KalmanLayer:
-        """A filter on the features of the encoder, as the config has it."""
+        """Make a filter on the features of the encoder, with the options of the config."""
         config, own_map = self.config, default_variance_map(self.spec)
         return self.make_layer(
             features_of(self.encoder, self.spec.input_shape),
@@ -93,20 +95,20 @@ class KalmanModel(Model):
         )
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
-        """The layer of this member of the family."""
+        """Make the layer of this model."""
         raise TypeError("KalmanModel is a base class: use cru.models.create")
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the layer."""
+        """The type of the layer."""
         return self.layer.dtype
 
     def freeze(self) -> None:
-        """The layer's transition."""
+        """Compute the transition of the layer once."""
         self.layer.freeze()
 
     def _advance(self, batch: BatchLike, state: Belief | None) -> Belief:
-        """The belief after the last time."""
+        """Return the belief after the last time."""
         y, y_var = self.layer.observe(self.encode(batch))
         belief = self.layer.advance(y, y_var, self.elapsed(batch, state), batch.observed, state)
         return belief._replace(time=batch.times[:, -1].clone())  # padding repeats the last time
@@ -121,52 +123,52 @@ class KalmanModel(Model):
         return Prediction(mean, var, more)
 
     def encode(self, batch: BatchLike) -> Float[Tensor, "batch time features"]:
-        """What the layer reads of each time at which anything is observed."""
+        """Encode the inputs at each observed time."""
         return apply_where(self.encoder, self.inputs(batch), batch.observed)
 
     def filter(
         self, features: Float[Tensor, "batch time features"], batch: BatchLike, state: Belief | None = None
     ) -> FilterResult:
-        """The beliefs that are decoded."""
+        """Filter the encoded inputs."""
         y, y_var = self.layer.observe(features)  # eq. 2
         return self.layer.filter(y, y_var, self.elapsed(batch, state), batch.observed, state)
 
 
 class CRUModel(KalmanModel):
-    """The Continuous Recurrent Unit between encoder and decoder."""
+    """Model with `cru.layers.CRU`, the Continuous Recurrent Unit."""
 
     Config: ClassVar[type] = CRUConfig
     config: CRUConfig
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
-        """`cru.layers.CRU`."""
+        """Make a `cru.layers.CRU`."""
         config = self.config
         return CRU(input_size, hidden_size, bandwidth=config.bandwidth, coupling=config.coupling, **options)
 
 
 class FastCRUModel(KalmanModel):
-    """The f-CRU between encoder and decoder."""
+    """Model with `cru.layers.FastCRU`, the f-CRU."""
 
     Config: ClassVar[type] = KalmanConfig
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
-        """`cru.layers.FastCRU`."""
+        """Make a `cru.layers.FastCRU`."""
         return FastCRU(input_size, hidden_size, **options)
 
 
 class RKNModel(KalmanModel):
-    """The Recurrent Kalman Network: one discrete transition a step, whatever the gap."""
+    """Model with `cru.layers.RKN`, the Recurrent Kalman Network: one discrete transition per step."""
 
     config: BandedConfig
     time_aware: ClassVar[bool] = False
 
     def make_layer(self, input_size: int, hidden_size: int, **options: Any) -> KalmanLayer:
-        """`cru.layers.RKN`."""
+        """Make a `cru.layers.RKN`."""
         bandwidth = self.config.bandwidth
         return RKN(input_size, hidden_size, bandwidth=bandwidth, time_aware=self.time_aware, **options)
 
 
 class RKNDeltaModel(RKNModel):
-    """RKN-Δt: the gap to the next time is one more input of the network that weighs the bases."""
+    """RKN-Δt: the gap to the next time is an additional input of the network that weights the basis matrices."""
 
     time_aware: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Latent ODE as a model (Rubanova et al. 2019): a variational autoencoder whose code is where an ODE starts."""
+"""The model Latent ODE (Rubanova et al. 2019): a variational autoencoder whose code is the initial state of an ODE."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,12 +16,14 @@ from cru.models.variational import Code, VariationalConfig, VariationalModel
 
 @dataclass(frozen=True, kw_only=True)
 class LatentODEConfig(SolverConfig, VariationalConfig):
-    """Sizes of appendix D. The paper trained it at 0.01 with a decay of 0.999, which the presets take for each
-    step, down to a tenth."""
+    """Options of Latent ODE, with the sizes of appendix D. The paper uses a learning rate of 0.01 with decay 0.999.
+
+    The presets apply this decay at each step, down to a tenth of the learning rate.
+    """
 
     recognition_size: int = 40  # state of the recognition network
-    units: int = 50  # of both ODE functions, the gates, and the network before the code
-    layers: int = 5  # linear maps in both ODE functions: "3 layers" of the paper, and one map in and one out
+    units: int = 50  # hidden units of both ODE functions, the gates, and the network before the code
+    layers: int = 5  # linear maps in both ODE functions: the "3 layers" of the paper, one before and one after
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,9 +31,10 @@ class LatentODEConfig(SolverConfig, VariationalConfig):
 
 
 class LatentODEModel(BaselineModel, VariationalModel):
-    """An ODE-RNN reads the series backward in time; its last state gives q(z_0), z_0 at the series' first time.
+    """An ODE-RNN reads the series backward in time and gives q(z_0), the code at the first time.
 
-    From there a second ODE runs forward and is decoded at every time. The recognition starts at the last observation.
+    A second ODE runs forward from z_0, and a decoder maps its state to a prediction at every time. The ODE-RNN starts
+    at the last observation.
     """
 
     Config: ClassVar[type] = LatentODEConfig
@@ -42,7 +45,7 @@ class LatentODEModel(BaselineModel, VariationalModel):
         size, hidden, units = config.state_size(spec), config.recognition_size, config.units
 
         def ode(state: int) -> ODE:
-            return ODE(tanh_field(state, units, config.layers), **config.solving)  # type: ignore[arg-type]
+            return ODE(tanh_field(state, units, config.layers), **config.solver_options)  # type: ignore[arg-type]
 
         self.recognition = ODERNN(ode(hidden), GRUUpdate(2 * self.latent_size, hidden, units), hidden)
         self.to_code = nn.Sequential(nn.Linear(hidden, units), nn.Tanh(), nn.Linear(units, 2 * size))
@@ -50,14 +53,14 @@ class LatentODEModel(BaselineModel, VariationalModel):
         self.output = state_output(spec, config, None)
 
     def encode(self, batch: BatchLike) -> Code:
-        """q(z_0), from the last observation back to the first time."""
+        """Compute q(z_0), from the last observation back to the first time."""
         x, mask = self.observations(batch)
         inputs = torch.cat([x, mask.to(x.dtype)], -1)
         state = self.recognition.backward_in_time(inputs, self.unit_gaps(batch), batch.observed)
         return Code.split(self.to_code(state))
 
     def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
-        """Follow the ODE from ``code`` at the first time through all others."""
+        """Solve the ODE from ``code`` at the first time, and decode its state at every time."""
         delta = self.unit_gaps(batch)
         plan = Ragged.of(delta > 0)
         state, states = code.index_select(0, plan.order), []
@@ -67,7 +70,7 @@ class LatentODEModel(BaselineModel, VariationalModel):
         return Prediction(*self.output(plan.join(states), valid=batch.valid))
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
-        """Decode the mean of the code, and on request count the evaluations of both ODE functions for that."""
+        """Decode the mean of the code. On request, count the calls of both ODE functions."""
         odes = (self.recognition.ode, self.generator)
         for ode in odes:
             ode.evaluations = 0

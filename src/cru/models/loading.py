@@ -1,4 +1,4 @@
-"""Make a model from what a file says. Nothing in the file is believed before it is checked."""
+"""Make a model from the contents of a file. Everything is validated before use."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ _Length = Annotated[float, Field(ge=1e-30, le=1e30)]
 
 
 class SpecSchema(Schema):
-    """The fields of a `Spec`, as JSON has them."""
+    """The fields of a `Spec` in JSON."""
 
     input_shape: _Shape
     target_shape: _Shape
@@ -34,7 +34,11 @@ class SpecSchema(Schema):
 
 
 def load_spec(found: Any, where: Path | str) -> Spec:
-    """Make a spec from what `Spec.as_dict` gave."""
+    """Make a spec from the result of `Spec.as_dict`.
+
+    Raises:
+        ValueError: a field is missing or not valid.
+    """
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in dict(found).items()}
     checked = check(SpecSchema, listed, where)
     try:
@@ -55,11 +59,20 @@ def restore_model(
 ) -> Model:
     """Make the model ``name`` with the weights ``tensors``.
 
-    A model of this library is first made without memory, and its tensors are compared with those of the file. So a
-    forged size cannot fill the memory.
+    A model of this library is first created on the device "meta", without memory. Its tensors are compared with those
+    of the file. A manipulated size in the file therefore cannot exhaust the memory.
+
+    Args:
+        name: name of the model.
+        spec: description of the data.
+        options: options of the model.
+        tensors: the weights.
+        where: the file, for error messages.
+        allow_code: whether a model from outside this library may be imported.
+        dtype: type of the weights.
 
     Raises:
-        ValueError: one sentence if the name, an option or a tensor is not as it must be.
+        ValueError: the name, an option or a tensor is not valid.
     """
     check_loadable(name, where, allow_code=allow_code)
     options = check_options(options, where)
@@ -79,13 +92,13 @@ def restore_model(
     return model.eval()
 
 
-def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], where: Path | str) -> None:
-    """Check that tensors have the names, shapes and types of the ``wanted`` ones, and finite numbers."""
-    odd = sorted(tensors.keys() ^ wanted.keys())
+def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path | str) -> None:
+    """Raise unless tensors have the names, shapes and types of the ``expected`` ones, and finite numbers."""
+    odd = sorted(tensors.keys() ^ expected.keys())
     if odd:
         rule = "not one of them" if odd[0] in tensors else "missing"
         raise ValueError(f"{where} must hold the tensors of its model: {odd[0]!r:.100} is {rule}.")
-    for name, tensor in wanted.items():
+    for name, tensor in expected.items():
         found = tensors[name]
         if (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
             raise ValueError(
@@ -97,7 +110,7 @@ def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], w
 
 
 class _Limit(TorchDispatchMode):
-    """Stop the making of a model that is much larger than the tensors of its file."""
+    """Stop the construction of a model that is much larger than the tensors of its file."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -109,5 +122,5 @@ class _Limit(TorchDispatchMode):
         self.calls -= 1
         self.entries -= made.numel() if isinstance(made, Tensor) else 0
         if self.calls < 0 or self.entries < 0:
-            raise ValueError("the options must be those of the weights: they ask for a much larger model.")
+            raise ValueError("the options must match the weights: they describe a much larger model.")
         return made

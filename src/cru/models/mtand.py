@@ -1,4 +1,4 @@
-"""mTAND as a model (Shukla and Marlin 2021): attention over time, onto reference points and back."""
+"""The model mTAND (Shukla and Marlin 2021): attention from the observations to reference times, and back."""
 
 import math
 from dataclasses import dataclass
@@ -10,25 +10,27 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.layers.time_attention import TimeAttention, TimeEmbedding
-from cru.models.base import BatchLike, Prediction, Spec
+from cru.models.base import BatchLike, OutputHead, Prediction, Spec
 from cru.models.baseline import unit_times
 from cru.models.networks import default_state_size
-from cru.models.output_head import OutputHead
 from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class MTANDConfig(VariationalConfig):
-    """The authors' sizes for PhysioNet, with the 10 hidden units of appendix D. Trained at 0.001."""
+    """Options of mTAND: the sizes of its authors for PhysioNet, with the 10 hidden units of appendix D.
 
-    hidden_size: int | None = None  # M, of the code at each reference point; None: 30 for pictures, 20 otherwise
+    The presets use a learning rate of 0.001.
+    """
+
+    hidden_size: int | None = None  # M, size of the code at each reference point; None: 30 for images, 20 otherwise
     units: int = 10  # of the GRUs of encoder and decoder, in each direction
-    dense_units: int = 50  # of the networks before the code and at the output
+    dense_units: int = 50  # hidden units of the networks before the code and at the output
     reference_points: int = 64
     samples: int = 5  # k of the importance-weighted bound
-    embedding: int = 128  # of time
+    embedding: int = 128  # size of the time embeddings
     num_heads: int = 1
-    full: bool | None = None  # the autoencoder, or the encoder alone; None: full unless for a regression
+    full: bool | None = None  # autoencoder (True) or encoder only (False); None: autoencoder unless for a regression
     variance_map: str = "softplus"
 
     def __post_init__(self) -> None:
@@ -39,12 +41,13 @@ class MTANDConfig(VariationalConfig):
 
 
 class MTANDModel(VariationalModel):
-    """Time attention reads the series at 64 reference points, a GRU in both directions runs over them, and time
-    attention reads that at the times of the batch.
+    """Multi-time attention network.
 
-    Full puts a Gaussian code of M at each reference point between two such GRUs, and is trained on the
-    importance-weighted bound (Burda et al. 2016). Enc has no code: its "code" is what the GRU says, and its loss the
-    likelihood alone. Pictures enter and leave as raw pixels.
+    Time attention interpolates the series at 64 reference points. A bidirectional GRU runs over them. A second time
+    attention interpolates its states at the times of the batch. Images enter and leave as raw pixels.
+
+    mTAND-Full has a Gaussian code of size M at each reference point between two such GRUs. Its loss is the
+    importance-weighted bound (Burda et al. 2016). mTAND-Enc has no code, and its loss is the likelihood.
     """
 
     Config: ClassVar[type] = MTANDConfig
@@ -72,7 +75,7 @@ class MTANDModel(VariationalModel):
         self.output = OutputHead(spec, mean, variance, config.variance_map)
 
     def summarise(self, batch: BatchLike) -> Float[Tensor, "batch reference units"]:
-        """The series at the reference points."""
+        """Compute the states of the encoder at the reference points."""
         x = self.inputs(batch).flatten(2)
         mask = batch.mask.expand_as(batch.values).flatten(2)
         times = self.embed_input(unit_times(batch, self.spec).to(x.dtype))
@@ -86,30 +89,30 @@ class MTANDModel(VariationalModel):
         return states
 
     def encode(self, batch: BatchLike) -> Code:
-        """q(z) at the reference points."""
+        """Compute q(z) at the reference points."""
         return Code.split(self.to_code(self.summarise(batch)))
 
     def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
-        """Run over the reference points, then read at the times of ``batch``."""
+        """Run the decoder over the reference points, then predict at the times of ``batch``."""
         return self.read(self.decoder(code)[0], batch)
 
     def read(self, states: Float[Tensor, "batch reference units"], batch: BatchLike) -> Prediction:
-        """From the reference points to the times of ``batch``."""
+        """Interpolate the states from the reference points at the times of ``batch``, and decode them."""
         times = self.embed_output(unit_times(batch, self.spec).to(states.dtype))
         found = self.read_output(times, self.embed_output(self.reference)[None], states)
         return Prediction(*self.output(found, valid=batch.valid))
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
-        """Full decodes the mean of the code; Enc has none."""
+        """Decode the mean of the code (Full) or the states of the encoder (Enc)."""
         if self.full:
             return super().forward(batch, intermediates=intermediates)
         return self.read(self.summarise(batch), batch)
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """The importance-weighted bound of Full, the likelihood of Enc.
+        """Compute the importance-weighted bound (Full) or the likelihood (Enc).
 
-        With draws z_1 ... z_k of the code, -log 1/k Σ p(targets | z) (p(z) / q(z))^weight of each series, divided by
-        its targets. The variance that the model gives is trained beside it.
+        With draws z_1 ... z_k of the code, the bound is -log 1/k Σ p(targets | z) (p(z) / q(z))^weight of each series,
+        divided by its number of targets. The loss of the predicted variance is added.
         """
         if not self.full:
             return self.fixed_noise_nll(self(batch), batch)

@@ -1,4 +1,4 @@
-"""Which of the paper's networks a dataset gets: convolutions where there are pictures, MLPs otherwise."""
+"""Choose the networks of the paper for a dataset: convolutions for images, MLPs otherwise."""
 
 from typing import cast
 
@@ -8,28 +8,28 @@ from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder
 from cru.layers.encoders import ConvEncoder, MLPEncoder, features_of
 from cru.models.base import Spec
 
-IMAGE_STATE, VECTOR_STATE = 30, 20  # M of the pendulum and of PhysioNet; USHCN has 10
+IMAGE_STATE, VECTOR_STATE = 30, 20  # M of the pendulum and of PhysioNet; it is 10 for USHCN
 
 
 def default_state_size(spec: Spec) -> int:
-    """M, where nothing else is asked for."""
+    """Return the default of M."""
     return IMAGE_STATE if spec.is_image else VECTOR_STATE
 
 
 def default_variance_map(spec: Spec) -> str:
-    """How encoder and decoder variances become positive in the paper: elu+1 for the pendulum, square otherwise."""
+    """Return the positive map of the encoder and decoder variances in the paper: elu+1 for images, else square."""
     return "elu+1" if spec.is_image else "square"
 
 
 def make_encoder(spec: Spec) -> nn.Module:
-    """From (n, *input) to (n, features)."""
+    """Make the encoder from (n, *input) to (n, features)."""
     if spec.is_image:
         return ConvEncoder(cast(tuple[int, int, int], spec.input_shape), norm=len(spec.target_shape) == 3)
     return MLPEncoder(spec.input_size)
 
 
 def latent_encoder(spec: Spec) -> nn.Module:
-    """Pictures become latent observations, as many as the CRU has; features stay what they are."""
+    """Make an encoder from images to as many latent observations as the CRU has. Features stay unchanged."""
     if not spec.is_image:
         return nn.Flatten()
     encoder = make_encoder(spec)
@@ -37,19 +37,19 @@ def latent_encoder(spec: Spec) -> nn.Module:
 
 
 def make_decoder(spec: Spec, input_size: int) -> nn.Module:
-    """From (n, state) to the raw mean of the target."""
+    """Make the decoder from (n, state) to the raw mean of the target."""
     if len(spec.target_shape) == 3:
         if spec.target_shape != ConvDecoder.output_shape:
             raise ValueError(
-                f"the convolutional decoder makes pictures of {ConvDecoder.output_shape}, the targets are "
-                f"{spec.target_shape}: pass a `decoder` of your own."
+                f"image targets must have the shape {ConvDecoder.output_shape} for the built-in decoder, got "
+                f"{spec.target_shape}. Pass your own `decoder`."
             )
         return ConvDecoder(input_size)
     return tanh_decoder(input_size, spec.target_size) if spec.is_image else mlp_decoder(input_size, spec.target_size)
 
 
 def make_variance_decoder(spec: Spec, input_size: int) -> nn.Module:
-    """From (n, spread) to the raw variance of the target."""
+    """Make the decoder from (n, spread) to the raw variance of the target."""
     if spec.is_image:
         return tanh_decoder(input_size, spec.target_size)
     return mlp_decoder(input_size, spec.target_size, (50,))

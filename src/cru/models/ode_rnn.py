@@ -1,4 +1,4 @@
-"""ODE-RNN as a model (Rubanova et al. 2019): time scaled to [0, 1]."""
+"""The model ODE-RNN (Rubanova et al. 2019), with time scaled to [0, 1]."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,11 +17,13 @@ from cru.models.recurrent import Hidden, RecurrentModel
 
 @dataclass(frozen=True, kw_only=True)
 class ODERNNConfig(SolverConfig, FixedNoiseConfig):
-    """100 hidden units in the ODE function, the gates and the decoder. The paper trained it at 0.01 with a
-    decay of 0.999, which the presets take for each step, down to a tenth."""
+    """Options of ODE-RNN. The paper uses a learning rate of 0.01 with a decay of 0.999.
 
-    units: int = 100
-    layers: int = 3  # of the ODE function
+    The presets apply this decay at each step, down to a tenth of the learning rate.
+    """
+
+    units: int = 100  # hidden units of the ODE function, the gates and the decoder
+    layers: int = 3  # linear layers of the ODE function
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,7 +31,7 @@ class ODERNNConfig(SolverConfig, FixedNoiseConfig):
 
 
 class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
-    """The state follows an ODE over each gap and a GRU at each observation; mean and variance from two decoders."""
+    """The state follows an ODE over each gap and a GRU at each observation. Two decoders give mean and variance."""
 
     Config: ClassVar[type] = ODERNNConfig
     config: ODERNNConfig
@@ -37,12 +39,12 @@ class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
     def __init__(self, spec: Spec, config: ODERNNConfig) -> None:
         super().__init__(spec, config)
         state = config.state_size(spec)
-        ode = ODE(tanh_field(state, config.units, config.layers), **config.solving)  # type: ignore[arg-type]
+        ode = ODE(tanh_field(state, config.units, config.layers), **config.solver_options)  # type: ignore[arg-type]
         self.layer = ODERNN(ode, GRUUpdate(2 * self.latent_size, state, config.units), state)
         self.output = state_output(spec, config, config.units)
 
     def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
-        """Move and update."""
+        """Compute the state at every time point."""
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
         start = None if state is None else state.value
@@ -51,7 +53,7 @@ class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
         return states
 
     def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Decode the state at every time, and count the evaluations of the ODE function."""
+        """Decode the state at every time. On request, count the calls of the ODE function."""
         prediction = super().forward(batch, state=state, intermediates=intermediates)
         more = {**prediction.intermediates, "evaluations": self.layer.ode.evaluations}
         return prediction._replace(intermediates=more if intermediates else {})

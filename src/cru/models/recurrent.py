@@ -1,4 +1,4 @@
-"""What the recurrent networks share: a hidden state at every time point, decoded there, and kept between calls."""
+"""Base class of recurrent models: a hidden state at every time point, with a decoder and streaming."""
 
 from typing import NamedTuple
 
@@ -6,34 +6,33 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cru.models.base import BatchLike, Model, Prediction
-from cru.models.output_head import OutputHead
+from cru.models.base import BatchLike, Model, OutputHead, Prediction
 
 
 class Hidden(NamedTuple):
-    """The state of a recurrent network, and the time that it speaks of."""
+    """The state of a recurrent network and its time."""
 
     value: Float[Tensor, "batch state"]
     time: Float[Tensor, " batch"]
 
     @staticmethod
     def after(states: Float[Tensor, "batch time state"], batch: BatchLike) -> "Hidden":
-        """That of each series at its last time, before any padding."""
+        """Take the state of each series at its last time, before the padding."""
         rows, last = torch.arange(len(states), device=states.device), (batch.lengths - 1).clamp(min=0)
         return Hidden(states[rows, last], batch.times[rows, last])
 
 
 class RecurrentModel(Model):
-    """A subclass writes `run` and has an ``output``."""
+    """Base class of recurrent models. A subclass defines `run` and ``output``."""
 
     output: OutputHead
 
     def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
-        """The state at every time point, going on from ``state``."""
+        """Compute the state at every time point, continuing from ``state``."""
         raise TypeError(f"{type(self).__name__} is a base class: use cru.models.create")
 
     def _advance(self, batch: BatchLike, state: Hidden | None) -> Hidden:
-        """The state after the last time."""
+        """Return the state after the last time."""
         return Hidden.after(self.run(batch, state), batch)
 
     def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:

@@ -1,4 +1,4 @@
-"""What models take from a training set besides gradients."""
+"""Statistics of a training set."""
 
 from collections.abc import Iterable
 
@@ -12,13 +12,16 @@ from cru.models.base import BatchLike
 def feature_moments(
     batches: Iterable[BatchLike],
 ) -> tuple[Float64[Tensor, " entries"], Float64[Tensor, " entries"]]:
-    """Mean and standard deviation of each input entry over all that is observed; 0 and 1 for one that never is, and a
-    standard deviation of 1 for one that never changes."""
+    """Compute mean and standard deviation of each input entry over its observations.
+
+    An entry without observations has the mean 0. It has a standard deviation of 1, as has a constant entry.
+    """
     count = total = square = shift = torch.zeros((), dtype=torch.float64)
     for batch in batches:
         mask = batch.mask.expand_as(batch.values).flatten(2).cpu()
         seen = torch.where(mask, batch.values.flatten(2).cpu().double(), 0.0)
-        if count.ndim == 0 or bool((count == 0).any()):  # the first value of each entry, so that a large mean cancels
+        # Subtract the first value of each entry, so that the variance stays accurate for a large mean.
+        if count.ndim == 0 or bool((count == 0).any()):
             first = seen.flatten(0, 1)[mask.flatten(0, 1).int().argmax(0), torch.arange(mask.shape[-1])]
             shift = torch.where(count == 0, first, shift)
         moved = torch.where(mask, seen - shift, 0.0)

@@ -1,4 +1,4 @@
-"""What the two variational models share: a Gaussian code, its divergence from the prior, and how that is annealed."""
+"""Base class of the variational models: a Gaussian code, and its annealed divergence from the prior."""
 
 import math
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from cru.functional.divergence import standard_normal_kl
 from cru.models.base import BatchLike, Prediction
 from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
 
-_LOG_VARIANCE_LIMIT = 20.0
-_KL_FREE_PERCENT = 10  # of the training, before the divergence counts
+_LOG_VARIANCE_LIMIT = 20.0  # of the absolute value
+_KL_FREE_PERCENT = 10  # first part of the training, in which the weight of the divergence is 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariationalConfig(FixedNoiseConfig):
-    """How the lower bound is estimated and annealed."""
+    """Options of the estimate of the lower bound."""
 
     samples: int = 3  # draws of the code for each series, in the loss and in the intermediates
-    annealing: float = 0.99  # the weight of the divergence is 1 - annealing^n; 0: always 1
+    annealing: float = 0.99  # the weight of the divergence is 1 - annealing^n; with 0 it is always 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,45 +37,44 @@ class Code(NamedTuple):
 
     @staticmethod
     def split(raw: Float[Tensor, "batch *any"]) -> "Code":
-        """From (..., 2 × latent) raw outputs; the log variance is held between -20 and 20."""
+        """Make a code from raw outputs (..., 2 × latent). The log variance is between -20 and 20."""
         mean, log_var = raw.chunk(2, -1)
         return Code(mean, _LOG_VARIANCE_LIMIT * torch.tanh(log_var / _LOG_VARIANCE_LIMIT))
 
     def sample(self) -> Float[Tensor, "batch *code"]:
-        """A draw for every series."""
+        """Draw one code for every series."""
         return self.mean + (0.5 * self.log_var).exp() * torch.randn_like(self.mean)
 
     def log_ratio(self, draw: Float[Tensor, "batch *code"]) -> Float[Tensor, " batch"]:
-        """log N(draw | 0, I) - log q(draw) of each series, one term of the importance weight."""
+        """Compute log N(draw | 0, I) - log q(draw) of each series, one term of the importance weight."""
         error = (draw - self.mean).square() * (-self.log_var).exp()
         return 0.5 * (error + self.log_var - draw.square()).flatten(1).sum(-1)
 
     def kl(self) -> Float[Tensor, " batch"]:
-        """KL(q ‖ N(0, I)) of each series."""
+        """Compute KL(q ‖ N(0, I)) of each series."""
         return standard_normal_kl(self.mean, self.log_var).flatten(1).sum(-1)
 
 
 class VariationalModel(FixedNoiseModel):
-    """A model that encodes a series into a `Code` and decodes predictions from a draw of it.
+    """A model that encodes a series into a `Code` and decodes predictions from it.
 
-    A prediction is decoded from the mean of the code, so it does not change from call to call; its variance is the
-    decoder's own head. The loss is the negative evidence lower bound per time point, on draws, with the divergence
-    annealed through ``progress``.
+    A prediction uses the mean of the code, so it is deterministic. The loss is the negative evidence lower bound per
+    time point, estimated from draws of the code, with an annealed divergence.
     """
 
     causal: ClassVar[bool] = False
     config: "VariationalConfig"
 
     def encode(self, batch: BatchLike) -> Code:
-        """q(z | batch)."""
+        """Compute q(z | batch)."""
         raise TypeError("VariationalModel is a base class: use cru.models.create")
 
     def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
-        """Mean and variance at the times of ``batch``."""
+        """Predict mean and variance at the times of ``batch``."""
         raise TypeError("VariationalModel is a base class: use cru.models.create")
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
-        """Decode the mean of the code. On request also ``code``, and as ``samples`` the means of draws of it."""
+        """Decode the mean of the code. On request, return also ``code`` and the means of its draws as ``samples``."""
         code = self.encode(batch)
         prediction = self.decode(code.mean, batch)
         if not intermediates:
@@ -84,7 +83,7 @@ class VariationalModel(FixedNoiseModel):
         return prediction._replace(intermediates={"code": code, "samples": torch.stack(draws)})
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """E_q[-log p(targets | z)] + weight · KL(q ‖ N(0, I)), per time point with a target."""
+        """Compute E_q[-log p(targets | z)] + weight · KL(q ‖ N(0, I)), per time point with a target."""
         code, samples = self.encode(batch), self.config.samples
         nll = torch.stack(
             [self.fixed_noise_nll(self.decode(code.sample(), batch), batch) for _ in range(samples)]
@@ -95,9 +94,9 @@ class VariationalModel(FixedNoiseModel):
 
 
 def kl_weight(progress: float, annealing: float) -> float:
-    """Return 1 - annealing^n, where n counts the hundredths of the training after the first ten.
+    """Return 1 - annealing^n, where n is the number of per cent of the training after the first ten.
 
-    Of 100 epochs these are epochs: the weight is 0 for ten of them, then 1 - 0.99^n (Rubanova et al. 2019).
+    With 100 epochs, the weight is 0 for ten epochs, then 1 - 0.99^n (Rubanova et al. 2019).
 
     >>> [round(kl_weight(progress, 0.99), 4) for progress in (0.0, 0.1, 0.11, 1.0)]
     [0.0, 0.0, 0.01, 0.5953]

@@ -1,4 +1,4 @@
-// What all libraries share: numbers, clamps, and the memory layouts that Python fills in.
+// Shared by all libraries: numbers, clamps, and the memory layouts that Python fills.
 //
 // cru/native/build.py generates `generated.h` and includes it before this file. It defines
 //   REAL, HALF          the floating type, and the SIMD vectors in half a row (matrix.h)
@@ -48,7 +48,7 @@ struct Beliefs {
 struct FilterOutputs {
   Beliefs prior, posterior;
 };
-// What the backward pass of a filter reads: the outputs, and the gradients of the loss by them.
+// Inputs of the backward pass of a filter: the outputs, and the gradients of the loss by them.
 struct FilterSaved {
   Beliefs prior, posterior, grad_prior, grad_posterior;
 };
@@ -74,7 +74,7 @@ struct LocallyLinearGradients {
 struct PairedSizes {
   int64_t batch, time, obs;
 };
-// cos, sin, upper, lower, side: the hop that leads to each time.
+// cos, sin, upper, lower, side: the transition before each time.
 struct PairedInputs {
   const real *y, *y_var;
   const uint8_t* mask;

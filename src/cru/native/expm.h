@@ -151,7 +151,7 @@ struct Expm {
   }
 
   // Q ← C Q C with C diagonal where a variance exceeds its bound, and no variance below `least`. The maths is
-  // `hold_noise` in cru/functional/belief.py.
+  // `clamp_noise` in cru/functional/belief.py.
   void clamp_noise(Matrix& Q, const Row& least) {
     Row scale = {}, root = {};
     each_row(D, [&](int j) {

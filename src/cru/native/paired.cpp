@@ -4,29 +4,30 @@
 
 namespace {
 
-struct Hop {
+struct Transition {
   real cos, sin, upper, lower, side;
 };
 
-inline Pair predict(const Pair& p, const Hop& hop) {
-  const real c = hop.cos, s = hop.sin, cc = c * c, ss = s * s, cs = c * s;
-  return {c * p.mu + s * p.ml, c * p.ml - s * p.mu, maximum(cc * p.u + 2 * cs * p.s + ss * p.l, real(0)) + hop.upper,
-          maximum(ss * p.u - 2 * cs * p.s + cc * p.l, real(0)) + hop.lower, (cc - ss) * p.s + cs * (p.l - p.u) + hop.side};
+inline Pair predict(const Pair& p, const Transition& transition) {
+  const real c = transition.cos, s = transition.sin, cc = c * c, ss = s * s, cs = c * s;
+  return {c * p.mu + s * p.ml, c * p.ml - s * p.mu, maximum(cc * p.u + 2 * cs * p.s + ss * p.l, real(0)) + transition.upper,
+          maximum(ss * p.u - 2 * cs * p.s + cc * p.l, real(0)) + transition.lower,
+          (cc - ss) * p.s + cs * (p.l - p.u) + transition.side};
 }
-// The gradients by cos and sin of the hop. Those by upper, lower and side are g.u, g.l and g.s.
-inline real predict_backward_cos(const Pair& p, const Hop& hop, const Pair& g) {
-  const real c = hop.cos, s = hop.sin;
+// The gradients by cos and sin of the transition. Those by upper, lower and side are g.u, g.l and g.s.
+inline real predict_backward_cos(const Pair& p, const Transition& transition, const Pair& g) {
+  const real c = transition.cos, s = transition.sin;
   return clamp_gradient(g.mu * p.mu + g.ml * p.ml + 2 * g.u * (c * p.u + s * p.s) + 2 * g.l * (c * p.l - s * p.s) +
                         g.s * (2 * c * p.s + s * (p.l - p.u)));
 }
-inline real predict_backward_sin(const Pair& p, const Hop& hop, const Pair& g) {
-  const real c = hop.cos, s = hop.sin;
+inline real predict_backward_sin(const Pair& p, const Transition& transition, const Pair& g) {
+  const real c = transition.cos, s = transition.sin;
   return clamp_gradient(g.mu * p.ml - g.ml * p.mu + 2 * g.u * (c * p.s + s * p.l) + 2 * g.l * (s * p.u - c * p.s) +
                         g.s * (c * (p.l - p.u) - 2 * s * p.s));
 }
-// The gradient by the belief before the hop.
-inline Pair predict_backward(const Hop& hop, const Pair& g) {
-  const real c = hop.cos, s = hop.sin, cc = c * c, ss = s * s, cs = c * s;
+// The gradient by the belief before the transition.
+inline Pair predict_backward(const Transition& transition, const Pair& g) {
+  const real c = transition.cos, s = transition.sin, cc = c * c, ss = s * s, cs = c * s;
   return {c * g.mu - s * g.ml, s * g.mu + c * g.ml, cc * g.u + ss * g.l - cs * g.s, ss * g.u + cc * g.l + cs * g.s,
           2 * cs * (g.u - g.l) + (cc - ss) * g.s};
 }
@@ -36,7 +37,7 @@ struct PairedFilter {
   PairedInputs in;
   Rows rows{n.obs};
 
-  Hop hop(int64_t i) const { return {in.cos[i], in.sin[i], in.upper[i], in.lower[i], in.side[i]}; }
+  Transition transition(int64_t i) const { return {in.cos[i], in.sin[i], in.upper[i], in.lower[i], in.side[i]}; }
 
   void forward(int64_t series, const FilterOutputs& out) const {
     const int64_t D = n.obs;
@@ -46,7 +47,7 @@ struct PairedFilter {
 #pragma GCC ivdep
       for (int64_t d = 0; d < D; ++d) {
         const int64_t i = row * D + d;
-        const Pair prior = clamp_belief(predict(rows.get(before, before_row, d), hop(i)));
+        const Pair prior = clamp_belief(predict(rows.get(before, before_row, d), transition(i)));
         rows.put(out.prior, row, d, prior);
         rows.put(out.posterior, row, d, clamp_belief(update(prior, in.y[i], in.y_var[i], in.mask[i])));
       }
@@ -71,9 +72,9 @@ struct PairedFilter {
         g = clamp_belief_backward(prior, sum(g, rows.get(saved.grad_prior, row, d)));
         const Pair p = rows.get(before, before_row, d);
         out.upper[i] = g.u, out.lower[i] = g.l, out.side[i] = g.s;
-        out.cos[i] = predict_backward_cos(p, hop(i), g);
-        out.sin[i] = predict_backward_sin(p, hop(i), g);
-        rows.put(out.start, series, d, predict_backward(hop(i), g));
+        out.cos[i] = predict_backward_cos(p, transition(i), g);
+        out.sin[i] = predict_backward_sin(p, transition(i), g);
+        rows.put(out.start, series, d, predict_backward(transition(i), g));
       }
     }
   }

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief
-from cru.functional.paired import Hop
+from cru.functional.paired import PairedTransition
 from cru.native.build import paired_library
 from cru.native.call import (
     Eight,
@@ -52,7 +52,7 @@ def filter_paired(
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
-    hops: Hop,
+    hops: PairedTransition,
 ) -> tuple[Belief, Belief]:
     """Compute `cru.functional.filter_paired` many times faster. Call `paired_available` first.
 
@@ -71,7 +71,7 @@ def filter_paired(
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
 
-def smooth_paired(prior: Belief, posterior: Belief, hops: Hop) -> Belief:
+def smooth_paired(prior: Belief, posterior: Belief, hops: PairedTransition) -> Belief:
     """Compute `cru.functional.paired_scan.smooth_paired` many times faster. Call `paired_available` first.
 
     Returns:

@@ -37,7 +37,7 @@ struct alignas(64) Moments {
   double m[W], G[W][W];
 };
 
-// What the backward pass needs of one row, observed or not.
+// Values of one row, observed or not, for the backward pass.
 template <int W>
 struct alignas(64) Row {
   double a[W], h[W], Ph[W], mean, e, S, gap;  // e: innovation, 0 where nothing is observed; S: its variance

@@ -40,7 +40,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     """Read all finished runs, oldest first.
 
     Raises:
-        ValueError: one sentence about the first line that is not a run.
+        ValueError: a line is not a run.
     """
     entries = read_lines(path)
     for entry in entries:
@@ -49,32 +49,32 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON object from each line, oldest first. A line that was cut off while it was written is left out."""
+    """Read a JSON object from each line, oldest first. Skip a line that was not written completely."""
     if not path.is_file():
         return []
     text = read_bounded(path, MOST_TEXT).decode(errors="replace")
     if text.strip() and not text.lstrip().startswith("{"):
         raise ValueError(f"{path} is not a ledger: its first line is not a run.")
     entries = []
-    for line in text.split("\n"):  # a text in JSON may hold other ends of lines, U+2028 say
+    for line in text.split("\n"):  # not `splitlines`: a JSON string may hold U+2028
         with suppress(ValueError):
             entries.append(parse_json(line, path))
     return entries
 
 
 def compare_with_presets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Entries of a ledger, compared with the presets as they are now, which may have changed since a run.
+    """Compare entries of a ledger with the current presets, which may have changed since a run.
 
-    ``outdated`` runs had an earlier version of the data. Those with ``older_settings`` had all settings of their preset
-    when they were made. It has changed since then, in the model or in the training, but for the number of epochs.
+    ``outdated`` means that the run used an earlier version of the data. ``older_settings`` means that the run had all
+    settings of its preset at that time, and that model or training settings of the preset have changed since.
     """
     found = []
     for entry in entries:
-        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # of another version
+        now: dict[str, Any] = {"changed": ["settings"], "shortened": False}  # settings that cannot be read
         now |= {"outdated": False, "older_settings": False}
         with suppress(KeyError, ValueError, TypeError, AttributeError):
             settings = RunSettings.from_dict(entry["settings"])
-            if is_own(settings.model.name):  # whose class may not be here
+            if is_own(settings.model.name):  # its class may not be available
                 now |= {name: entry[name] for name in ("changed", "shortened")}
             else:
                 now |= compare_with_preset(settings, own_series="splits" in entry["changed"])

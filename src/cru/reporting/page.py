@@ -1,4 +1,4 @@
-"""Write the report page: runs, tables and test series as plain data in one HTML file that loads nothing else."""
+"""Write the report page: runs, tables and test series as data in one self-contained HTML file."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ SCRIPTS = ("dom.js", "scale.js", "chart.js", "charts.js", "scores.js", "frames.j
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """The page that shows ``data``, which `cru.reporting.report.collect` makes."""
+    """Make the HTML page of ``data`` from `cru.reporting.report.collect`."""
     parts = {
         "title": escape(str(data["title"])),
         "style": _read("style.css"),
@@ -29,12 +29,12 @@ def render(data: Mapping[str, Any]) -> str:
     }
     parts |= {f"{name}_hash": _hash(parts[name]) for name in ("style", "script")}
     page = _read("page.html")
-    before, *rest = page.split("{{")  # one pass: what was put in is never looked at again
+    before, *rest = page.split("{{")  # one pass: braces in inserted text are not interpreted
     return before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
 
 
 def embed(data: Any) -> str:
-    """JSON that cannot end the script element it stands in, whatever the texts in it are.
+    """Encode JSON so that no text in it can end the script element.
 
     >>> embed("</script><!--")
     '"\\\\u003c/script\\\\u003e\\\\u003c!--"'
@@ -46,7 +46,7 @@ def embed(data: Any) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source expression with which a content security policy allows one inline element."""
+    """Return the source expression of a content security policy that allows one inline element."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -55,37 +55,39 @@ def _read(name: str) -> str:
 
 
 def describe_series(
-    said: Mapping[str, SeriesPrediction], *, names: Sequence[str], units: Sequence[str], regression: bool
+    predictions: Mapping[str, SeriesPrediction], *, names: Sequence[str], units: Sequence[str], regression: bool
 ) -> dict[str, Any]:
-    """One series: its times, its readings or frames, and for each run what the model says, how sure it is, its gain.
+    """Describe one series: times, observations or frames, and the prediction and gain of each run.
 
-    ``said`` has the id of a run for each output; all are of the same series. Channels without any reading or target
-    are left out.
+    The keys of ``predictions`` are ids of runs. All predictions are of the same series. Channels without any
+    observation or target are left out.
     """
-    first = next(iter(said.values()))
+    first = next(iter(predictions.values()))
     series: dict[str, Any] = {"id": first.id, "times": numbers(first.times, 7), "channels": [], "frames": None}
     if first.is_image:
-        truth = None if regression else strip(first.targets[:, 0])
+        truth = None if regression else encode_frames(first.targets[:, 0])
         series["frames"] = {
             "height": first.values.shape[2],
             "width": first.values.shape[3],
-            "seen": strip(first.values[:, 0]),
+            "seen": encode_frames(first.values[:, 0]),
             "observed": "".join("1" if seen else "0" for seen in first.observed),
             "truth": truth,
         }
     if first.noise is not None and first.noise.any():
         series["noise"] = numbers(first.noise, 3)
     image_targets = first.targets.ndim > 2
-    kept = [] if image_targets else [k for k in range(first.targets.shape[1]) if _anything(first, k, regression)]
+    kept = [] if image_targets else [k for k in range(first.targets.shape[1]) if _has_values(first, k, regression)]
     series["channels"] = [
         {"name": names[k], "unit": units[k] if units else "", **_points(first, k, regression)} for k in kept
     ]
-    series["said"] = {run: _said(output, kept, image_targets) for run, output in said.items()}
+    series["predictions"] = {
+        run: _describe_prediction(output, kept, image_targets) for run, output in predictions.items()
+    }
     return series
 
 
-def fitting(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, Any]]:
-    """As many of the series, from the first on, as fit into ``size`` bytes of JSON; the first in any case."""
+def limit_size(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, Any]]:
+    """Keep the first series that fit into ``size`` bytes of JSON, but at least one."""
     kept: list[dict[str, Any]] = []
     for one in series:
         size -= len(json.dumps(one, separators=(",", ":")))
@@ -96,12 +98,12 @@ def fitting(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, Any]]
 
 
 def numbers(values: Float[np.ndarray, " n"], digits: int = 4) -> list[float | int | None]:
-    """Short numbers for JSON."""
+    """Round numbers for JSON."""
     return [number(value, digits) for value in values.tolist()]
 
 
-def strip(frames: Float[np.ndarray, "time height width"]) -> str:
-    """Frames of brightness 0 to 1, one above another, as the address of a PNG."""
+def encode_frames(frames: Float[np.ndarray, "time height width"]) -> str:
+    """Encode frames of brightness 0 to 1, one above another, as the data URL of a PNG."""
     from PIL import Image
 
     pixels = np.rint(np.clip(frames, 0, 1) * 255).astype(np.uint8).reshape(-1, frames.shape[2])
@@ -110,12 +112,12 @@ def strip(frames: Float[np.ndarray, "time height width"]) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _anything(output: SeriesPrediction, k: int, regression: bool) -> bool:
+def _has_values(output: SeriesPrediction, k: int, regression: bool) -> bool:
     return bool(output.target_mask[:, k].any() or (not regression and output.mask[:, k].any()))
 
 
 def _points(output: SeriesPrediction, k: int, regression: bool) -> dict[str, Any]:
-    """What is known of a channel: the truth of a regression, or readings seen and readings withheld."""
+    """Return the targets of a regression, or the observed and the withheld values of a channel."""
     known = output.target_mask[:, k]
     if regression:
         return {"truth": _sparse(output.targets[:, k], known)}
@@ -130,26 +132,26 @@ def _sparse(values: np.ndarray, mask: np.ndarray) -> dict[str, list[Any]]:
     return {"at": np.flatnonzero(mask).tolist(), "values": numbers(values[mask])}
 
 
-def _said(output: SeriesPrediction, channels: Sequence[int], image_targets: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {"gain": None if output.gain is None else numbers(output.gain)}
+def _describe_prediction(output: SeriesPrediction, channels: Sequence[int], image_targets: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {"gain": None if output.gain is None else numbers(output.gain)}
     if image_targets:
         error = np.sqrt(((output.targets - output.mean) ** 2).mean(axis=(1, 2, 3)))
-        return said | {"frames": strip(output.mean[:, 0]), "error": numbers(error)}
-    said["mean"] = [numbers(output.mean[:, k]) for k in channels]
-    said["std"] = None if output.std is None else [numbers(output.std[:, k], 3) for k in channels]
-    return said
+        return described | {"frames": encode_frames(output.mean[:, 0]), "error": numbers(error)}
+    described["mean"] = [numbers(output.mean[:, k]) for k in channels]
+    described["std"] = None if output.std is None else [numbers(output.std[:, k], 3) for k in channels]
+    return described
 
 
 CURVES = ("mse", "nll", "mae", "crps")
 
 
 def describe_tables(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The paper's tables that any of the runs belongs to."""
+    """Describe the tables of the paper that have at least one of the runs."""
     return [_table(table) for table in tables(entries) if any(_run(table, column) for column in table.columns)]
 
 
 def describe_run(entry: Mapping[str, Any], log: Iterable[Mapping[str, Any]], path: str) -> dict[str, Any]:
-    """A run: what it was, its scores on the test set at the best epoch, and its curve. Unfinished: no scores."""
+    """Describe a run: settings, test scores of the best epoch, and learning curve. An unfinished run has no scores."""
     best = entry.get("scores", {}).get("best", {})
     test = best.get("test", {})
     settings = entry.get("settings", {})
@@ -178,7 +180,7 @@ def describe_run(entry: Mapping[str, Any], log: Iterable[Mapping[str, Any]], pat
 
 
 def number(value: float | int | None, digits: int = 5) -> float | int | None:
-    """A number as short as ``digits`` significant ones allow; None where there is none, as JSON has no NaN.
+    """Round to ``digits`` significant digits. Return None for NaN and infinity, which JSON does not have.
 
     >>> number(0.123456), number(3.0), number(float("nan"))
     (0.12346, 3, None)

@@ -1,4 +1,4 @@
-"""The tables as text: for a terminal and for a Markdown page."""
+"""Format the tables as text, for a terminal and for a Markdown page."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,29 +10,32 @@ if TYPE_CHECKING:
 
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 LEGEND = (
-    "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse; * loses to a naive model on the same data; "
-    "(n) seeds, of weights and order, on one split; ‡ on an earlier version of the data, § with earlier "
-    "settings of the preset, both to be run again; "
-    "† quoted by the paper from Rubanova et al. (2019): their average is over patients and attributes, so that a mark "
-    "would mean nothing; → printed for interpolation, but scored one step ahead. † and → before a number of ours: our "
-    "score taken in that way (Rubanova's over our 37 attributes, on one scale for all sets). "
-    "The paper's tables hold only full runs with the "
-    "settings of the presets: the paper's, and our own for what it leaves open and for models that it does not have; "
-    "among our own experiments a changed setting is named."
+    "≈ means inside two standard deviations of the paper, ▲ better, ▼ worse. "
+    "* marks a model that loses to a naive baseline on the same data. "
+    "(n) is the number of seeds, which set weights and order on one split. "
+    "‡ marks runs on an earlier version of the data, § runs with earlier settings of the preset. "
+    "† marks scores that the paper quotes from Rubanova et al. (2019). "
+    "Their average is over patients and attributes, so these scores have no comparison mark. "
+    "→ marks a one-step-ahead score that the paper prints for interpolation. "
+    "† or → before a score of ours marks the same definition "
+    "(for Rubanova over our 37 attributes, with one scale for all sets). "
+    "The tables of the paper show only full runs with the settings of the presets. "
+    "These are the settings of the paper, or ours where the paper gives none. "
+    "Our own experiments name each changed setting."
 )
 EPOCHS = {"best": "Scores of the epoch that was best on validation.", "last": "Scores of the last epoch, as published."}
 
 
 SOURCES = (
-    "USHCN here is NOAA's GHCN-Daily of today; the archive that the paper read is gone, so stations and values differ. "
-    "All seeds of an experiment share one split or simulation, as published. Runs on other splits are among our own. "
-    "[reproduction.md](reproduction.md) says where a result differs from the paper, and why."
+    "USHCN here is NOAA's current GHCN-Daily. The archive of the paper is no longer available, so stations and values "
+    "differ. All seeds of an experiment share one split or simulation, as published. Runs on other splits are among "
+    "our own experiments. [reproduction.md](reproduction.md) explains where a result differs from the paper."
 )
-_SIDE_BY_SIDE = 2  # experiments that fit beside each other on a screen
+_SIDE_BY_SIDE = 2  # number of experiments that fit side by side on a terminal
 
 
 def headings(table: Table) -> list[str]:
-    """Two columns for each experiment, and more where there are published runs and measured times."""
+    """Return two columns for each experiment, and more if there are published runs and measured times."""
     return ["model", *(f"{name}: {what}" for key, name in table.columns.items() for what in _columns(table, key))]
 
 
@@ -44,7 +47,7 @@ def _columns(table: Table, preset: str) -> list[str]:
 
 
 def rows(table: Table) -> list[list[str]]:
-    """A row for each model."""
+    """Return a row for each model."""
     found = []
     for model in table.models:
         row = [model]
@@ -58,7 +61,7 @@ def rows(table: Table) -> list[list[str]]:
 
 
 def terminal(table: Table) -> "Iterator[RichTable]":
-    """For the screen: a wide table in parts."""
+    """Format a table for the terminal. A wide table is split into parts."""
     names = list(table.columns)
     for start in range(0, len(names), _SIDE_BY_SIDE):
         part = table._replace(columns={name: table.columns[name] for name in names[start : start + _SIDE_BY_SIDE]})
@@ -66,7 +69,7 @@ def terminal(table: Table) -> "Iterator[RichTable]":
 
 
 def grid(lines: list[list[str]]) -> "RichTable":
-    """A heading and rows, numbers to the right, for the screen."""
+    """Format a heading and rows for the terminal, with numbers aligned to the right."""
     from rich.table import Table as RichTable
 
     shown = RichTable(box=None, pad_edge=False)
@@ -80,7 +83,7 @@ def grid(lines: list[list[str]]) -> "RichTable":
 def markdown(
     tables: list[Table], left_out: int, others: list[OtherResult] | None = None, *, epoch: str = "best"
 ) -> str:
-    """For docs/results.md."""
+    """Format the page docs/results.md."""
     parts = ["# Results: the paper beside ours", f"{EPOCHS[epoch]} {LEGEND}"]
     for table in tables:
         parts += [f"## Table {table.number}. {table.title}", _markdown_grid([headings(table), *rows(table)])]
@@ -94,7 +97,7 @@ def markdown(
 
 
 def open_cells(table: Table) -> list[str]:
-    """A sentence for each experiment with what has not been run."""
+    """Return a sentence for each experiment with models that have not been run."""
     sentences = []
     for preset, name in table.columns.items():
         missing = [model for model, cell in table.cells[preset].items() if not cell.ours]
@@ -104,7 +107,7 @@ def open_cells(table: Table) -> list[str]:
 
 
 def other_rows(found: list[OtherResult]) -> list[list[str]]:
-    """A heading, and a row for each model on each experiment of ours."""
+    """Return a heading, and a row for each model in each experiment outside the paper."""
     heading = ["experiment", "model", "seeds", "MSE × 1e-3", "where hidden", "NLL", "inside 90 %"]
     return [heading] + [
         [
@@ -121,7 +124,7 @@ def other_rows(found: list[OtherResult]) -> list[list[str]]:
 
 
 def beaten(table: Table) -> list[str]:
-    """One sentence for each experiment on which a model loses to a naive one."""
+    """Return a sentence for each experiment in which a model has a higher error than a naive baseline."""
     sentences = []
     for preset, name in table.columns.items():
         losers = [model for model, cell in table.cells[preset].items() if cell.beaten]
@@ -136,7 +139,7 @@ def _markdown_grid(lines: list[list[str]]) -> str:
 
 
 def _texts(cell: TableCell, digits: int) -> dict[str, str]:
-    """The text of each column."""
+    """Format the cell in each column."""
     paper = f"{cell.paper.mean:.{digits}f} ± {cell.paper.std:.{digits}f}" if cell.paper else ""
     kind = _kind(cell)
     paper += kind

@@ -1,4 +1,4 @@
-"""Everything that a report page shows, gathered from ledgers and the folders of runs."""
+"""Collect the data of a report page from ledgers and from the folders of runs."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from cru.reporting import ledger, tables
 from cru.reporting.figures.comparisons import measure_runtime
 from cru.reporting.figures.style import model_style, time_label
 from cru.reporting.ledger import compare_with_presets
-from cru.reporting.page import describe_run, describe_series, describe_tables, fitting
+from cru.reporting.page import describe_run, describe_series, describe_tables, limit_size
 from cru.reporting.run_folder import (
     RunFolder,
     RunPredictions,
@@ -24,8 +24,8 @@ from cru.reporting.run_folder import (
 from cru.training.presets import presets
 from cru.training.settings import differences
 
-SERIES_BYTES = 6_000_000  # of all test series together, so that a page stays below 8 MB
-_LOOKED_AT = 100  # test series behind calibration, error by gap and gain
+SERIES_BYTES = 6_000_000  # size of all test series, so that a page stays below 8 MB
+_DIAGNOSED_SERIES = 100  # number of test series for calibration, error by gap and gain
 
 
 def collect(
@@ -38,9 +38,19 @@ def collect(
     allow_code: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """The data of the page of all runs and ledgers in and below ``paths``, which may be ledgers themselves.
+    """Collect the data of a page.
 
-    ``series`` test series of each experiment can be looked at, as far as they fit. ``runtime`` measures the layers.
+    Args:
+        paths: folders with runs and ledgers, or ledgers.
+        title: title of the page.
+        series: number of test series of each experiment, as far as they fit.
+        runtime: whether to measure the runtime of the layers.
+        data_dir: folder of the raw files.
+        allow_code: whether models outside this library may be imported.
+        say: called with progress messages.
+
+    Raises:
+        ValueError: there is no run and no ledger.
     """
     folders = find_folders(path for path in paths if not path.is_file())
     entries = _entries(paths, folders, say)
@@ -51,7 +61,7 @@ def collect(
     runs += [describe_run(_unfinished(folder), folder.log, id_of(folder)) for folder in folders if not folder.record]
     order = tables.in_order(run["model"] for run in runs)
     runs.sort(key=lambda run: (order.index(run["model"]), run["seed"]))
-    _part_own(runs)
+    _split_own_experiments(runs)
     known = presets()
     present = {run["preset"] for run in runs}
     names = [name for name in dict.fromkeys([*tables.paper_presets(), *sorted(present)]) if name in present]
@@ -65,7 +75,7 @@ def collect(
     return {
         "title": title or _title(runs, names),
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "looks": {model: model_style(model)._asdict() for model in models},
+        "styles": {model: model_style(model)._asdict() for model in models},
         "tables": describe_tables(entries),
         "runtime": _runtime() if runtime else None,
         "runs": runs,
@@ -74,12 +84,12 @@ def collect(
 
 
 def id_of(folder: RunFolder) -> str:
-    """The id of a run in the ledger; of one that is not finished, its folder."""
+    """Return the id of a run in the ledger, or the folder of an unfinished run."""
     return str(folder.record["run"]) if folder.record else str(folder.path)
 
 
 def _entries(paths: Sequence[Path], folders: Iterable[RunFolder], say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Each run once, from the ledgers and from the folders."""
+    """Read each run once, from ledgers and folders."""
     found: dict[str, dict[str, Any]] = {}
     files = [file for path in paths for file in ([path] if path.is_file() else files_below(path, ledger.LEDGER.name))]
     for file in files:
@@ -88,7 +98,7 @@ def _entries(paths: Sequence[Path], folders: Iterable[RunFolder], say: Callable[
         except ValueError as error:
             if file in paths:
                 raise
-            say(f"Left out: {error}")  # other programs keep ledgers, too
+            say(f"Left out: {error}")  # it may be a ledger of another program
             continue
         for entry in entries:
             found.setdefault(entry["run"], entry)
@@ -103,8 +113,8 @@ def _unfinished(folder: RunFolder) -> dict[str, Any]:
     return {"preset": settings.preset, "model": folder.model, "seed": settings.seed, "settings": settings.as_dict()}
 
 
-def _part_own(runs: list[dict[str, Any]]) -> None:
-    """Runs without a preset are of one experiment only where their data are the same but for the seed."""
+def _split_own_experiments(runs: list[dict[str, Any]]) -> None:
+    """Split runs without a preset into experiments by their data."""
     own = {run["id"]: data_key({"data": {}} | run["settings"]) for run in runs if run["preset"] == "own"}
     keys = list(dict.fromkeys(own.values()))
     for run in runs:
@@ -128,7 +138,7 @@ def _runtime() -> dict[str, dict[str, list[float]]]:
 
 
 def _paper(preset: str) -> dict[str, dict[str, list[float]]]:
-    """What the paper printed, in the units of the scores: metric -> model -> mean and standard deviation."""
+    """Return the scores of the paper in the units of ours: metric -> model -> mean and standard deviation."""
     printed: dict[str, dict[str, list[float]]] = {}
     for table in tables.paper()["table"]:
         if preset in table["columns"]:
@@ -148,14 +158,14 @@ def _experiment(
     allow_code: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """What the trained models say of test series: one set of series for the browser, all runs for the diagnoses."""
+    """Predict test series of an experiment: one set of series for the browser, all runs for the diagnosis."""
     found: dict[str, Any] = {"calibration": {}, "gaps": {}, "gain": {}, "series": [], "notes": [], "time": "time"}
     groups: dict[str, list[RunFolder]] = {}
     for folder in folders:
         if (folder.path / "best.safetensors").is_file():
             groups.setdefault(folder.data_key, []).append(folder)
     shown: RunFolder | None = None
-    # A series is shown with every model on the same data: those with most models come first.
+    # A series is shown with every model on the same data. The data with most models come first.
     for group in sorted(groups.values(), key=lambda group: -len({folder.model for folder in group})):
         tested = _tested(group, found, data_dir=data_dir, allow_code=allow_code, say=say)
         if tested and shown is None:
@@ -163,7 +173,7 @@ def _experiment(
             found["series"] = _series(tested, count, share)
         elif tested and shown is not None:
             found["notes"].append(
-                f"{_titles([one.folder for one in tested])}: not among the test series below, as the data differ "
+                f"{_titles([one.folder for one in tested])}: not in the test series below, because the data differ "
                 f"({', '.join(_other_data(tested[0].folder, shown))})."
             )
     return found
@@ -177,7 +187,7 @@ def _tested(
     allow_code: bool,
     say: Callable[[str], None],
 ) -> list[RunPredictions]:
-    """Runs on the same data with their test series, diagnosed. One that cannot be read is noted: the page goes on."""
+    """Predict and diagnose the test series of runs on the same data. Note a run that cannot be read, and continue."""
     try:
         test = load_test(group[0], data_dir=data_dir)
     except (ValueError, OSError) as error:
@@ -186,9 +196,9 @@ def _tested(
     tested = []
     for folder in group:
         try:
-            one = predict_run(folder, test, count=_LOOKED_AT, allow_code=allow_code)
+            one = predict_run(folder, test, count=_DIAGNOSED_SERIES, allow_code=allow_code)
             _diagnose(one, found)
-        except (ValueError, OSError, RuntimeError) as error:  # torch: weights of another shape
+        except (ValueError, OSError, RuntimeError) as error:  # torch raises RuntimeError for weights of another shape
             found["notes"].append(f"{folder.title}: no test series are shown. {error}")
             say(found["notes"][-1])
             continue
@@ -203,14 +213,14 @@ def _titles(folders: list[RunFolder], most: int = 5) -> str:
 
 
 def _other_data(ours: RunFolder, theirs: RunFolder) -> list[str]:
-    """The settings of the data in which two runs differ."""
+    """Return the settings of the data in which two runs differ."""
     return [key for key in differences(ours.settings, theirs.settings) if key.startswith("data.")]
 
 
 def _diagnose(one: RunPredictions, found: dict[str, Any]) -> None:
     run = id_of(one.folder)
     found["time"], found["error_unit"] = time_label(one.test.time_unit), one.error_unit
-    found["looked_at"] = max(found.get("looked_at", 0), len(one.outputs))
+    found["diagnosed"] = max(found.get("diagnosed", 0), len(one.outputs))
     curve = calibration(one.outputs, scored=one.scored)
     if curve is not None:
         found["calibration"][run] = curve._asdict()
@@ -225,7 +235,7 @@ def _series(tested: list[RunPredictions], count: int, share: int) -> list[dict[s
     first = tested[0]
     names, units = first.folder.target_names(first.test)
     regression = first.folder.settings.data.task == "regression"
-    return fitting(
+    return limit_size(
         (
             describe_series(
                 {id_of(one.folder): one.outputs[number] for one in tested},

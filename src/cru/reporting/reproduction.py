@@ -1,4 +1,4 @@
-"""The paper's whole grid, cheapest missing cell first, as many at a time as there are jobs, until the time is up."""
+"""Run the missing cells of the tables of the paper, the cheapest first, in parallel jobs, within a time limit."""
 
 import os
 import statistics
@@ -21,25 +21,25 @@ from cru.training.presets import models_of, settings_for
 from cru.training.run import check_folder
 from cru.training.settings import RunSettings
 
-_PATIENCE = 60.0  # seconds for a run to stop by itself
+_STOP_TIMEOUT = 60.0  # seconds that a run has to stop before it is killed
 
 
 class PlannedRun(NamedTuple):
-    """A run that is still to be done, and what it is expected to take."""
+    """A run to do, and its expected duration."""
 
-    source: str  # the preset's name, or the path of its file
+    source: str  # name or path of the preset
     settings: RunSettings
     folder: Path
     seconds: float
 
     @property
     def title(self) -> str:
-        """For a line on the screen."""
+        """Preset, model and seed."""
         return f"{self.settings.preset} {self.settings.model.name} seed {self.settings.seed}"
 
 
 class Group(NamedTuple):
-    """Cells that are run before those of later groups: experiments, models (all where empty) and seeds of each."""
+    """Cells of presets, models (all if empty) and seeds. Groups are run in order."""
 
     presets: list[str]
     models: list[str]
@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> "Group":
-        """Read "PRESET,PRESET:MODEL,MODEL:SEEDS"; an empty part means the paper's experiments, all models, one seed.
+        """Parse "PRESET,PRESET:MODEL,MODEL:SEEDS". Empty parts mean the presets of the paper, all models, one seed.
 
         >>> Group.parse("ushcn-one-step:gru-d,ode-rnn")
         Group(presets=['ushcn-one-step'], models=['gru-d', 'ode-rnn'], seeds=1)
@@ -61,7 +61,7 @@ class Group(NamedTuple):
 def missing_in(
     groups: Sequence[Group], *, ledger_path: Path = ledger.LEDGER, folder: Path = Path("runs")
 ) -> list[PlannedRun]:
-    """The missing cells of each group after those of the groups before it, each once."""
+    """Find the missing cells of all groups, in the order of the groups, each once."""
     cells: dict[str, PlannedRun] = {}
     for group in groups:
         for cell in missing(group.presets, group.models, seeds=group.seeds, ledger_path=ledger_path, folder=folder):
@@ -82,9 +82,9 @@ def missing(
     ledger_path: Path = ledger.LEDGER,
     folder: Path = Path("runs"),
 ) -> list[PlannedRun]:
-    """Every cell of the paper's tables that the ledger does not have, the cheapest first."""
+    """Find the cells of the tables of the paper that are not in the ledger, the cheapest first."""
     entries = _timed_entries(ledger_path)
-    # A run on series of one's own or on an earlier version of the data does not count.
+    # Runs on other series or on an earlier version of the data do not count.
     done = {
         line["hash"]
         for line in compare_with_presets(entries)
@@ -98,10 +98,7 @@ def missing(
 def find_runs(
     group: Group, places: Sequence[Path], *, ledger_path: Path = ledger.LEDGER
 ) -> tuple[list[RunFolder], list[PlannedRun]]:
-    """Find the finished runs of a group below ``places``, in its order, and the cells that are missing there.
-
-    The missing ones belong into the first place.
-    """
+    """Find the finished runs of a group below ``places``, and its missing cells, with folders in the first place."""
     finished = {
         folder.settings.hash: folder
         for folder in find_folders([place for place in places if place.is_dir()])
@@ -118,27 +115,27 @@ def _timed_entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _cells(group: Group, folder: Path, entries: Sequence[Mapping[str, Any]]) -> Iterator[PlannedRun]:
-    """All cells of a group, in its order."""
+    """Yield all cells of a group in order."""
     for model in group.models:
-        entry(model)  # an unknown name is an error
+        entry(model)  # raises for an unknown name
     for preset in group.presets or paper_presets():
         known = models_of(preset)
         chosen = [name for name in group.models or MODELS if name in known or is_own(name)]
         for model in chosen:
-            for seed in range(1 if model in NAIVE else group.seeds):  # nothing random is left in a naive model
+            for seed in range(1 if model in NAIVE else group.seeds):  # a naive baseline is not random
                 settings = settings_for(preset, model, seed=seed)
-                home = _home(folder, settings)
-                yield PlannedRun(preset, settings, home, _expected(settings, home, entries))
+                run_folder = _run_folder(folder, settings)
+                yield PlannedRun(preset, settings, run_folder, _expected(settings, run_folder, entries))
 
 
-def _home(folder: Path, settings: RunSettings) -> Path:
-    """The folder of a run; another one where it holds a run from before the preset was changed."""
-    home = folder / str(settings.preset) / f"{settings.model.name}-{settings.seed}"
+def _run_folder(folder: Path, settings: RunSettings) -> Path:
+    """Return the folder of a run. Use another name if it holds a run with earlier settings of the preset."""
+    run_folder = folder / str(settings.preset) / f"{settings.model.name}-{settings.seed}"
     try:
-        check_folder(home, settings, resume=True)
+        check_folder(run_folder, settings, resume=True)
     except ValueError:
-        return home.with_name(f"{home.name}-{settings.hash[:8]}")
-    return home
+        return run_folder.with_name(f"{run_folder.name}-{settings.hash[:8]}")
+    return run_folder
 
 
 def reproduce(
@@ -150,8 +147,19 @@ def reproduce(
     data_dir: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
-    """Run the cells, each a `cru run --resume` with one thread, and stop what is under way when the time is up. Returns
-    the titles of those that failed."""
+    """Run cells with `cru run --resume`, one thread each, and stop the running ones at the end of the time.
+
+    Args:
+        cells: the runs, in order.
+        hours: time limit.
+        jobs: number of parallel runs.
+        ledger_path: the ledger of the runs.
+        data_dir: folder of the raw files.
+        say: called with progress messages.
+
+    Returns:
+        The titles of the failed runs.
+    """
     deadline = time.monotonic() + 3600 * hours
     waiting, failed = list(cells), []
     running: dict[subprocess.Popen[bytes], tuple[PlannedRun, float]] = {}
@@ -168,7 +176,7 @@ def reproduce(
                     say(f"done   {cell.title}  in {took:.1f} min")
                 else:
                     failed.append(cell.title)
-                    say(f"FAILED {cell.title}: {_last_words(cell)}")
+                    say(f"FAILED {cell.title}: {_last_output_line(cell)}")
             time.sleep(0.1)
     finally:
         _stop(running, say)
@@ -202,36 +210,39 @@ def _stop(running: Mapping["subprocess.Popen[bytes]", tuple[PlannedRun, float]],
         say(f"stop   {cell.title}: its last epoch is kept")
     for process in running:
         try:
-            process.wait(_PATIENCE)
+            process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-def _last_words(cell: PlannedRun) -> str:
+def _last_output_line(cell: PlannedRun) -> str:
     lines = (cell.folder / "output.txt").read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "without a word"
+    return lines[-1] if lines else "no output"
 
 
-def _pace(entries: Iterable[Mapping[str, Any]]) -> float | None:
-    """Seconds here for a second of the paper, where both are known."""
+def _speed_ratio(entries: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return the median ratio of our seconds to those of the paper."""
     pairs = [(e["seconds_per_epoch"], paper_seconds(str(e["preset"]), e["model"])) for e in entries]
     ratios = [ours / paper for ours, paper in pairs if paper]
     return statistics.median(ratios) if ratios else None
 
 
 def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds for the epochs that are left: what the ledger measured for this model on this experiment, else on another
-    of these series, else for other models on this experiment; else the paper's time, at the pace of the ledger."""
+    """Estimate the seconds of the remaining epochs.
+
+    Use the first that the ledger has: this model on this preset, this model on this dataset, other models on this
+    preset. Otherwise scale the time of the paper by `_speed_ratio`.
+    """
     name, preset = settings.model.name, str(settings.preset)
     if name in NAIVE:
         return 0.0
     trained = [e for e in entries if e["model"] not in NAIVE and "data.train" not in e["changed"]]
     here = [e for e in trained if e["preset"] == preset]
     near = [e for e in trained if e["settings"]["data"]["dataset"] == settings.data.dataset]
-    alike = [[e for e in group if e["model"] == name] for group in (here, near)]
-    known = next(({e["model"]: e["seconds_per_epoch"] for e in group} for group in (*alike, here) if group), None)
-    paper = (paper_seconds(preset, name) or 100.0) * (_pace(trained) or 1.0)
+    same_model = [[e for e in group if e["model"] == name] for group in (here, near)]
+    known = next(({e["model"]: e["seconds_per_epoch"] for e in group} for group in (*same_model, here) if group), None)
+    paper = (paper_seconds(preset, name) or 100.0) * (_speed_ratio(trained) or 1.0)
     epoch = statistics.median(known.values()) if known else paper  # the latest of each model
     try:
         done = read_checkpoint(folder / "last.safetensors")[1]["progress"]["epoch"]

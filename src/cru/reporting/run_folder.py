@@ -1,4 +1,4 @@
-"""The folder of a run, opened again: its settings, its learning curve, its scores, and the model on its test series."""
+"""Read the folder of a run: settings, learning curve, scores, and the predictions of its model."""
 
 import json
 import os
@@ -27,8 +27,8 @@ class RunFolder(NamedTuple):
 
     path: Path
     settings: RunSettings
-    log: list[dict[str, Any]]  # one record an epoch
-    record: dict[str, Any] | None  # the entry of the ledger, once it is finished
+    log: list[dict[str, Any]]  # one record per epoch
+    record: dict[str, Any] | None  # the entry of the ledger, or None if the run is not finished
 
     @property
     def model(self) -> str:
@@ -37,32 +37,32 @@ class RunFolder(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What is run, in a line."""
+        """Title of the run: preset, model and seed."""
         return f"{self.settings.preset or 'own'}, {self.model}, seed {self.settings.seed}"
 
     @property
     def data_key(self) -> str:
-        """The same for runs whose data are the same."""
+        """Grouping key for runs with the same data."""
         return data_key(self.settings.as_dict())
 
     @property
     def experiment(self) -> str:
-        """The same for runs that may be set beside each other: the preset, or else the data but for their seed."""
+        """Grouping key for comparable runs: the preset, or else the data without their seed."""
         return self.settings.preset or data_key(self.settings.as_dict(), any_seed=True)
 
     def check(self, test: SeriesSet) -> None:
-        """Refuse test series that are not those of the run, which may have been given series of its own."""
+        """Raise if the test series are not those of the run. A run can have series from outside its settings."""
         if self.record is None:
             return
         expected = self.record["series"]["test"], tuple(self.record.get("features", {}).get("names", test.names))
         if expected != (len(test), test.names) or "splits" in self.record["changed"]:
             raise ValueError(
-                f"{self.path} was trained on series of its own, which are not kept with it: {expected[0]} test series "
-                f"of {', '.join(expected[1])}; its settings name {len(test)} of {', '.join(test.names)}."
+                f"{self.path} was trained on its own series, which its folder does not hold: {expected[0]} test series "
+                f"of {', '.join(expected[1])}. Its settings name {len(test)} of {', '.join(test.names)}."
             )
 
     def target_names(self, test: SeriesSet) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names and units of what is predicted at each time."""
+        """Return names and units of the targets."""
         if self.settings.data.task != "regression":
             return test.names, test.units or ("",) * len(test.names)
         target = self.settings.data.task_options.get("target")
@@ -75,7 +75,11 @@ class RunFolder(NamedTuple):
 
 
 def read_folder(path: Path) -> RunFolder:
-    """Open one run."""
+    """Read one run.
+
+    Raises:
+        ValueError: there is no run, or a file of it is damaged.
+    """
     settings, result = path / "settings.json", path / "result.json"
     if not settings.is_file():
         raise ValueError(f"there is no run in {path}: it has no settings.json.")
@@ -94,7 +98,7 @@ def read_folder(path: Path) -> RunFolder:
 
 
 def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
-    """All runs in and below the given folders, in the order of their paths."""
+    """Find all runs in and below the given folders, in the order of their paths."""
     found: dict[Path, RunFolder] = {}
     for path in paths:
         if not path.is_dir():
@@ -106,7 +110,7 @@ def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
 
 
 def files_below(path: Path, name: str) -> list[Path]:
-    """All files of that name in and below a folder, in the order of their paths; hidden folders are left alone."""
+    """Find all files of this name in and below a folder, in the order of their paths. Skip hidden folders."""
     found = []
     for place, folders, files in os.walk(path):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
@@ -115,21 +119,21 @@ def files_below(path: Path, name: str) -> list[Path]:
 
 
 def data_key(settings: Mapping[str, Any], *, any_seed: bool = False) -> str:
-    """Everything that decides the data of a run, as a text; with ``any_seed`` without the seed of the data."""
+    """Return all settings of the data as text. With ``any_seed``, leave out the seed of the data."""
     return json.dumps(settings["data"] | ({"seed": None} if any_seed else {}), sort_keys=True)
 
 
 def _is_run(file: Path) -> bool:
-    """Whether a settings.json is of a run: other programs have files of that name, too."""
+    """Return whether a settings.json belongs to a run. Other programs also have files of this name."""
     try:
         tables = read_json(file)
-    except (ValueError, OSError):  # damaged, which is for `read_folder` to say, or none of ours
+    except (ValueError, OSError):  # damaged, which `read_folder` reports, or from another program
         return any(file.with_name(name).is_file() for name in ("log.jsonl", "result.json", "best.safetensors"))
     return all(isinstance(tables.get(name), dict) for name in ("model", "data"))
 
 
 class RunPredictions(NamedTuple):
-    """A run on test series of its own."""
+    """A run with predictions for its test series."""
 
     folder: RunFolder
     test: SeriesSet
@@ -137,12 +141,12 @@ class RunPredictions(NamedTuple):
 
     @property
     def scored(self) -> str:
-        """Which targets count: "all" or "hidden"."""
+        """The targets that are scored: "all" or "hidden"."""
         return self.test.task.scored if self.test.task else "all"
 
     @property
     def scale(self) -> tuple[float, ...]:
-        """What makes the errors of features of different units comparable: empty where nothing has to."""
+        """Scale that makes errors of features with different units comparable, or empty if not needed."""
         return self.test.scaler.scale if self.test.scaler and self.folder.settings.data.task != "regression" else ()
 
     @property
@@ -160,9 +164,9 @@ def predict_test_series(
     data_dir: Path | str | None = None,
     allow_code: bool = False,
 ) -> Iterator[RunPredictions]:
-    """Each run with the first ``count`` of its test series and what the best epoch of its model says of them.
+    """Predict the first ``count`` test series of each run, with the model of its best epoch.
 
-    Runs that share their data and come one after another read it once.
+    Consecutive runs with the same data load them once.
     """
     key, test = "", None
     for folder in folders:
@@ -172,14 +176,14 @@ def predict_test_series(
 
 
 def load_test(folder: RunFolder, *, data_dir: Path | str | None = None) -> SeriesSet:
-    """The test series that the settings of a run name."""
+    """Load the test series that the settings of a run name."""
     return load_splits(folder.settings, data_dir=data_dir).test
 
 
 def predict_run(
     folder: RunFolder, test: SeriesSet, *, count: int | None = None, allow_code: bool = False
 ) -> RunPredictions:
-    """A run on the first ``count`` of its test series, which must be its own."""
+    """Predict the first ``count`` of the test series of a run. Raise if they are not those of the run."""
     folder.check(test)
     part = test.first(count)
     return RunPredictions(folder, part, list(predict_series(load_model(folder.path, allow_code=allow_code), part)))

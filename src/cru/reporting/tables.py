@@ -1,4 +1,4 @@
-"""The paper's tables with our numbers beside the printed ones."""
+"""The tables of the paper with our scores."""
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,71 +15,71 @@ INSIDE, BETTER, WORSE = "inside", "better", "worse"
 
 
 class PrintedScore(NamedTuple):
-    """A number of the paper, in the units of its table."""
+    """A score of the paper, in the units of its table."""
 
     mean: float
     std: float
-    quoted: bool = False  # by the paper, from Rubanova et al. (2019), who average otherwise
-    one_step: bool = False  # a score one step ahead, printed for interpolation
+    quoted: bool = False  # the paper quotes it from Rubanova et al. (2019), who use another average
+    one_step: bool = False  # a one-step-ahead score that is printed for interpolation
 
     @staticmethod
     def parse(numbers: Sequence[Any]) -> "PrintedScore":
-        """From an entry of paper.toml."""
+        """Parse an entry of paper.toml."""
         mean, std, *kinds = numbers
         return PrintedScore(mean, std, "quoted" in kinds, "one-step" in kinds)
 
 
 class OurScore(NamedTuple):
-    """Mean and standard deviation of our runs with the paper's settings, in the same units."""
+    """Mean and standard deviation of our runs, in the units of the table."""
 
     mean: float
     std: float | None  # None for a single run
     seeds: int
     outdated: bool = False  # on an earlier version of the data
-    older_settings: bool = False  # with those that the preset had before
+    older_settings: bool = False  # with earlier settings of the preset
 
     @property
     def age(self) -> str:
-        """The signs of what is older about the runs."""
+        """Signs that mark runs on earlier data or with earlier settings."""
         return ("‡" if self.outdated else "") + ("§" if self.older_settings else "")
 
 
 class TableCell(NamedTuple):
-    """A model on an experiment."""
+    """A model on a preset."""
 
     paper: PrintedScore | None
     ours: OurScore | None
     naive: bool
-    beaten: bool = False  # by a naive model on the same data
-    same_way: OurScore | None = None  # our score taken as the paper's was, where that is another than the table's
+    beaten: bool = False  # whether a naive baseline on the same data has a lower error
+    same_way: OurScore | None = None  # our score with the definition of the paper, if that differs from the table
     published: OurScore | None = None  # our runs with the published protocol
-    times: tuple[float | None, float | None] = (None, None)  # an epoch in units of the CRU's: the paper's, ours
+    times: tuple[float | None, float | None] = (None, None)  # epoch time relative to the CRU: paper, ours
 
     @property
     def mark(self) -> str:
-        """How ours compares with the paper's."""
+        """Comparison of our score with that of the paper."""
         return self.compare(self.same_way if self.paper and self.paper.one_step else self.ours)
 
     @property
     def published_mark(self) -> str:
-        """The same for the published protocol."""
+        """Comparison of our score with the published protocol."""
         return "" if self.paper and self.paper.one_step else self.compare(self.published)
 
     def compare(self, ours: OurScore | None) -> str:
-        """Inside two of the paper's standard deviations, better, or worse; lower is better.
+        """Compare a score with the paper: inside two of its standard deviations, better (lower) or worse.
 
-        A number that the paper quotes has no mark: it is another average, of data on another scale.
+        A score that the paper quotes has no mark, because its average and the scale of its data differ.
         """
         if self.paper is None or ours is None or self.paper.quoted:
             return ""
         distance = ours.mean - self.paper.mean
         if abs(distance) <= 2 * self.paper.std + 1e-12:
             return INSIDE
-        return BETTER if distance < 0 else WORSE  # also a NaN
+        return BETTER if distance < 0 else WORSE  # NaN is worse
 
 
 class Table(NamedTuple):
-    """One of the paper's tables: ``cells[preset][model]``."""
+    """A table of the paper: ``cells[preset][model]``."""
 
     number: int
     title: str
@@ -89,34 +89,34 @@ class Table(NamedTuple):
 
     @property
     def models(self) -> list[str]:
-        """Rows: the paper's models in its order, then ours, a user's own and the naive ones that have been run."""
+        """The rows: models of the paper in its order, other models, models of the user, naive baselines."""
         return in_order({model for column in self.cells.values() for model in column})
 
 
 @cache
 def paper() -> dict[str, Any]:
-    """The numbers that the paper printed, as in paper.toml."""
+    """Read paper.toml, the numbers of the paper."""
     return tomllib.loads((files("cru") / "reporting" / "paper.toml").read_text(encoding="utf-8"))
 
 
 def paper_presets() -> list[str]:
-    """The experiments of Tables 1, 2 and 3."""
+    """Return the presets of Tables 1, 2 and 3."""
     return list(dict.fromkeys(name for table in paper()["table"] for name in table["columns"]))
 
 
 def in_paper(preset: str) -> bool:
-    """Whether an experiment is of Tables 1, 2 or 3, with either protocol."""
+    """Return whether a preset is in Tables 1, 2 or 3, with either protocol."""
     return preset.removesuffix(PUBLISHED) in paper_presets()
 
 
 def timed_presets(number: int | None = None) -> list[str]:
-    """The experiments of the tables in which the paper has times, 1 and 2, or of one of them."""
+    """Return the presets of the tables with times (1 and 2), or of one of them."""
     timed = [table["columns"] for table in paper()["table"] if table["timed"] and number in (None, table["number"])]
     return [name for columns in timed for name in columns]
 
 
 def paper_seconds(preset: str, model: str) -> float | None:
-    """What an epoch took in the paper."""
+    """Return the seconds of an epoch in the paper."""
     seconds = paper()["seconds"].get(preset.split("-")[0], {}).get(model)
     return None if seconds is None else float(seconds)
 
@@ -129,20 +129,24 @@ def tables(
 ) -> list[Table]:
     """Make Tables 1, 2 and 3 from the ledger. Only full runs with the settings of the presets count.
 
-    Of several runs with one seed, the newest counts. Where a model has no such run, one with earlier settings of its
-    preset or on an earlier version of the data takes its place. ``epoch`` is "best" (chosen on the validation set) or
-    "last" (as published). ``seconds`` are those of an epoch, by experiment and model, measured apart.
+    Of several runs with one seed, the newest counts. A model without such a run is shown with earlier settings of its
+    preset, or on an earlier version of the data.
+
+    Args:
+        entries: entries of the ledger, from `cru.reporting.ledger.compare_with_presets`.
+        epoch: "best" (on the validation set) or "last" (as published).
+        seconds: seconds of an epoch by preset and model.
     """
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in entries:
         if not entry["changed"] or entry["older_settings"]:
             found.setdefault((entry["preset"], entry["model"]), []).append(entry)
-    runs = {key: _latest(alike) for key, alike in found.items()}
+    runs = {key: _latest(group) for key, group in found.items()}
     return [_table(source, runs, epoch, seconds or {}) for source in paper()["table"]]
 
 
 def _latest(entries: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """The runs of one model on one experiment that are shown, by seed: all with the same settings and data."""
+    """Choose the runs of one model on one preset, by seed. All have the same settings and data."""
 
     def kind(entry: Mapping[str, Any]) -> tuple[bool, bool, list[str]]:
         return entry["older_settings"], entry["outdated"], [_setting(entry, name) for name in entry["changed"]]
@@ -153,19 +157,19 @@ def _latest(entries: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]
 
 
 class OtherResult(NamedTuple):
-    """Runs of an experiment that the paper does not have: means over seeds on the test set."""
+    """Runs of an experiment outside the paper: means over seeds on the test set."""
 
     experiment: str
     model: str
     seeds: int
-    mse: float | None  # None where there was no target to score
-    hidden: float | None  # where nothing was shown
+    mse: float | None  # None without targets
+    hidden: float | None  # MSE of the targets that were not inputs
     nll: float | None
     coverage: float | None  # of the 90 % interval
 
 
 def others(entries: Iterable[Mapping[str, Any]], *, epoch: str = "best") -> list[OtherResult]:
-    """Every full run outside the paper's experiments, with the settings in which it differs from its preset."""
+    """Collect the full runs outside the paper, with the settings that differ from their preset."""
     runs: dict[tuple[str, str], dict[tuple[int, int | None], Mapping[str, Any]]] = {}
     for entry in entries:
         if _is_other(entry):
@@ -184,7 +188,7 @@ def _is_other(entry: Mapping[str, Any]) -> bool:
 
 
 def count_left_out(entries: Iterable[Mapping[str, Any]]) -> int:
-    """Runs that stand neither in the paper's tables nor among the others."""
+    """Count the runs that are neither in the tables of the paper nor among the others."""
     return sum(bool(entry["changed"]) and not entry["older_settings"] and not _is_other(entry) for entry in entries)
 
 
@@ -206,7 +210,7 @@ def _setting(entry: Mapping[str, Any], name: str) -> str:
     found: Any = entry["settings"]
     for key in name.split("."):
         found = found.get(key, "default") if isinstance(found, Mapping) else "default"
-    return f"{name.replace('model.options.', 'model.')} = {found}"  # as --set takes it
+    return f"{name.replace('model.options.', 'model.')} = {found}"  # as in --set
 
 
 def _table(
@@ -235,8 +239,8 @@ def _table(
                 taken = list(runs.get((name, model), {}).values())
                 metric = "rubanova" if printed.quoted else source["metric"]
                 same_way = _summary(taken, metric, source["scale"], epoch)
-            alike = list(runs.get((preset + PUBLISHED, model), {}).values())
-            published = _summary(alike, source["metric"], source["scale"], epoch)
+            published_runs = list(runs.get((preset + PUBLISHED, model), {}).values())
+            published = _summary(published_runs, source["metric"], source["scale"], epoch)
             times: tuple[float | None, float | None] = (None, None)
             if source["timed"]:
                 of_paper, of_ours = paper_seconds(preset, "cru"), seconds.get((preset, "cru"))
@@ -250,7 +254,7 @@ def _ratio(seconds: float | None, of_cru: float | None) -> float | None:
 
 
 def in_order(models: Iterable[str]) -> list[str]:
-    """Sort models: those of the paper in its order, ours, a user's own, and the naive ones."""
+    """Sort models: those of the paper in its order, other models, models of the user, naive baselines."""
     given = set(models)
     printed = dict.fromkeys(
         model for table in paper()["table"] for column in table["columns"] for model in table[column]
@@ -262,7 +266,7 @@ def in_order(models: Iterable[str]) -> list[str]:
 
 
 def _loses(own: Mapping[int, Any], rule: Mapping[int, Any], metric: str, epoch: str) -> bool:
-    """Whether a naive model is better on the same data."""
+    """Return whether a naive baseline is better on the same data."""
 
     ours, theirs = (_summary(list(runs.values()), metric, 1.0, epoch) for runs in (own, rule))
     same = {entry["outdated"] for entry in [*own.values(), *rule.values()]}
@@ -275,7 +279,7 @@ def _scores(entry: Mapping[str, Any], epoch: str) -> dict[str, float]:
 
 
 def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, epoch: str) -> OurScore | None:
-    """None where no run has the score: older ones lack Rubanova's average."""
+    """Summarise runs, or return None if no run has the score. Old runs do not have that of Rubanova et al."""
     entries = [entry for entry in entries if metric in _scores(entry, epoch)]
     if not entries:
         return None
@@ -286,12 +290,12 @@ def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, ep
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean of scores, NaN where a run diverged."""
+    """Compute the mean of scores. It is NaN if a run diverged."""
     with np.errstate(all="ignore"):
         return float(np.mean(values))
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Standard deviation over seeds, NaN where a run diverged."""
+    """Compute the standard deviation over seeds. It is NaN if a run diverged."""
     with np.errstate(all="ignore"):
         return float(np.std(values, ddof=1))

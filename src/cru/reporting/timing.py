@@ -1,4 +1,4 @@
-"""Seconds of an epoch, measured apart from the runs, whose machine may have been busy."""
+"""Measure the seconds of an epoch, separately from the runs, whose machine may have been busy."""
 
 import json
 import time
@@ -14,15 +14,14 @@ from cru.files import write_atomically
 from cru.models.registry import NAIVE
 from cru.schema import read_json
 from cru.training.callbacks import Callback
-from cru.training.engine import Engine
 from cru.training.experiment import load_splits, make_model
-from cru.training.loop import Batches, Loop
+from cru.training.loop import Batches, Engine, Loop
 from cru.training.presets import models_of, settings_for
 from cru.training.settings import RunSettings
 
 
 def best(work: Callable[[], Any], repeats: int = 7, enough: float = 20.0) -> float:
-    """CPU seconds of the fastest of ``repeats`` calls; stops early, after two, once ``enough`` seconds are spent."""
+    """Measure the CPU seconds of the fastest of ``repeats`` calls. Stop after ``enough`` seconds and two calls."""
     times: list[float] = []
     while len(times) < min(repeats, 2) or (len(times) < repeats and sum(times) < enough):
         start = time.process_time()
@@ -32,33 +31,33 @@ def best(work: Callable[[], Any], repeats: int = 7, enough: float = 20.0) -> flo
 
 
 EPOCHS = 3
-"""Epochs of each model, of which the fastest counts: the first one compiles the filter."""
+"""Number of measured epochs. The fastest counts, because the first one compiles the filter."""
 
 
 class Stopwatch(Callback):
-    """Takes the time of each epoch without its validation."""
+    """Measure the time of each epoch without its validation."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now, self.seconds = now, list[float]()
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
-        """Start."""
+        """Start the clock."""
         self.start = self.now()
 
     def on_step(self, number: int, loss: float) -> None:
-        """Take the time until here: this batch may be the last one."""
+        """Store the time so far, because this batch can be the last one."""
         self.spent = self.now() - self.start
 
     def on_epoch(self, record: dict[str, Any], *, better: bool) -> None:
-        """Keep the time until the last batch, and start anew."""
+        """Store the time until the last batch, and restart the clock."""
         self.seconds.append(self.spent)
         self.start = self.now()
 
 
 def measure_epoch(settings: RunSettings, splits: Splits, *, epochs: int = EPOCHS) -> float:
-    """Measure the seconds of an epoch of training: one thread, the fastest of ``epochs``.
+    """Measure the seconds of a training epoch with one thread: the fastest of ``epochs``.
 
-    On a CPU they are CPU time, which other processes disturb least.
+    On a CPU this is CPU time, which other processes affect least.
     """
     settings = replace(settings, training=replace(settings.training, epochs=epochs, patience=None, minutes=None))
     engine, threads = Engine(), torch.get_num_threads()
@@ -67,7 +66,7 @@ def measure_epoch(settings: RunSettings, splits: Splits, *, epochs: int = EPOCHS
     torch.set_num_threads(1)
     try:
         model.prepare(Batches(splits.train, settings.training.batch_size, model.dtype, engine.device))
-        parts = splits.train, splits.validation.first(1)  # which takes no time
+        parts = splits.train, splits.validation.first(1)  # one series, so that validation takes no time
         Loop(settings.training, model, *parts, seed=settings.seed, engine=engine, callback=watch).run()
     finally:
         torch.set_num_threads(threads)
@@ -82,7 +81,7 @@ def measure_presets(
     data_dir: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Measure every model of each experiment that trains, or ``models`` alone; gives one experiment after another."""
+    """Measure every trained model of each preset, or only ``models``. Yield one preset after another."""
     for preset in presets:
         seconds: dict[str, float] = {}
         data = None
@@ -91,23 +90,23 @@ def measure_presets(
             if settings.data != data:
                 data, splits = settings.data, load_splits(settings, data_dir=data_dir)
             seconds[model] = round(measure_epoch(settings, splits, epochs=epochs), 3)
-            say(f"{preset} {model}: {seconds[model]:.2f} s an epoch")
+            say(f"{preset} {model}: {seconds[model]:.2f} s per epoch")
         yield preset, seconds
 
 
 def add_seconds(path: Path, preset: str, seconds: dict[str, float]) -> None:
-    """Write what was measured on an experiment in place of what was there."""
+    """Write the seconds of a preset and replace earlier ones."""
     known = read_json(path) if path.is_file() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(known | {preset: seconds}, indent=1) + "\n").encode())
 
 
 def read_seconds(path: Path) -> dict[tuple[str, str], float]:
-    """Read the seconds of an epoch by experiment and model; none where nothing was measured."""
+    """Read the seconds of an epoch by preset and model. Return nothing if there is no file."""
     found = read_json(path) if path.is_file() else {}
     try:
         return {(preset, model): float(value) for preset, models in found.items() for model, value in models.items()}
     except (AttributeError, TypeError, ValueError):
         raise ValueError(
-            f"{path} must hold seconds by experiment and model: measure again (cru table --time)."
+            f"{path} must hold seconds by preset and model. Measure them again (cru table --time)."
         ) from None

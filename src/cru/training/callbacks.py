@@ -1,4 +1,4 @@
-"""Callbacks: what happens at the start, after a step, after an epoch and at the end of a training."""
+"""Callbacks at the start of a training, after each step, after each epoch and at the end."""
 
 import json
 import time
@@ -20,10 +20,10 @@ class Callback:
         """Training starts, or continues after the epochs in ``history``."""
 
     def on_step(self, number: int, loss: float) -> None:
-        """A batch is done; ``loss`` is the mean of the epoch so far."""
+        """A batch is done. ``loss`` is the mean of the epoch so far."""
 
     def on_epoch(self, record: dict[str, Any], *, better: bool) -> None:
-        """An epoch is done and its checkpoint written; ``better``: its score is the best so far."""
+        """An epoch is done and its checkpoint is written. ``better`` means that its score is the best so far."""
 
     def on_end(self) -> None:
         """Training has ended, with or without an error."""
@@ -161,12 +161,12 @@ class TensorBoard(Callback):
             self.writer.add_scalar(name, value, record["epoch"])
 
     def on_end(self) -> None:
-        """Write what is left and close the file."""
+        """Flush and close the file."""
         self.writer.close()
 
 
 def make_progress_callback(console: "Console", title: str, minutes: float | None = None) -> Callback:
-    """Make a live bar on a terminal, else plain lines; ``minutes`` is the time limit of the training."""
+    """Make a live bar on a terminal, otherwise plain lines. ``minutes`` is the time limit of the training."""
     return BarProgress(console, title, minutes) if console.is_terminal else LineProgress(console, minutes)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file each, tensors and a JSON header, written atomically. Nothing is ever unpickled."""
+"""Checkpoints: one safetensors file with tensors and a JSON header, written atomically. Nothing is unpickled."""
 
 import json
 import tempfile
@@ -16,12 +16,12 @@ _FORMAT = "cru checkpoint 2"
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write so that ``path`` is either complete or as it was, whatever happens meanwhile."""
+    """Write atomically: ``path`` is either complete or unchanged."""
     write_atomically(path, pack_checkpoint(tensors, header))
 
 
 def pack_checkpoint(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> bytes:
-    """Make the content of a checkpoint."""
+    """Serialize a checkpoint."""
     kept = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(header)
     metadata = {"format": _FORMAT, "sha256": _tensor_checksum(kept, text), "header": text}
@@ -29,7 +29,12 @@ def pack_checkpoint(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) ->
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors and header; one sentence if the file is missing, truncated, altered or no checkpoint at all."""
+    """Read tensors and header.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, damaged or not a checkpoint.
+    """
     try:
         return parse_checkpoint(read_bounded(path), path)
     except (FileNotFoundError, IsADirectoryError):
@@ -37,7 +42,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def parse_checkpoint(content: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors and header from the content of a checkpoint; ``path`` is for the sentences."""
+    """Read tensors and header from the content of a checkpoint. ``path`` is for error messages."""
     try:
         size = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
@@ -45,7 +50,7 @@ def parse_checkpoint(content: bytes, path: Path) -> tuple[dict[str, Tensor], dic
         tensors = load(content) if known else {}
         text = metadata["header"] if known else "{}"
         header = json.loads(text)
-    except Exception:  # whatever the readers of JSON and of safetensors raise for forged bytes
+    except Exception:  # JSON and safetensors raise many types of errors for manipulated bytes
         raise ValueError(f"{path} is truncated or not a checkpoint of this library; it was not read.") from None
     if not known:
         raise ValueError(f"{path} is not a checkpoint of this library: its format is not {_FORMAT!r}.")
@@ -55,7 +60,10 @@ def parse_checkpoint(content: bytes, path: Path) -> tuple[dict[str, Tensor], dic
 
 
 def check_writable(path: Path) -> None:
-    """Whether something can be written there later, tried out in the nearest folder that exists: before a long part."""
+    """Raise if ``path`` cannot be written. Call it before a long computation.
+
+    It tries the nearest folder that exists.
+    """
     whole = path.absolute()
     folder = whole if whole.is_dir() else next(parent for parent in whole.parents if parent.exists())
     try:
@@ -66,13 +74,13 @@ def check_writable(path: Path) -> None:
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The moments and step counts, named by parameter number and kind."""
+    """Return moments and step counts, named by parameter number and kind."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{name}": torch.as_tensor(value) for number in state for name, value in state[number].items()}
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put them back. They must be of the shapes of the parameters."""
+    """Restore moments and step counts. They must have the shapes of the parameters."""
     state: dict[int, dict[str, Tensor]] = {}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, tensor in tensors.items():
@@ -87,17 +95,17 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Ten
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names moved under ``prefix``."""
+    """Add ``prefix`` to the names."""
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
 def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those under ``prefix``, without it."""
+    """Select the names that start with ``prefix`` and remove it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _tensor_checksum(tensors: Mapping[str, Tensor], header: str) -> str:
-    """Checksum of a header, and of names, types, shapes and content of tensors."""
+    """Compute the checksum of a header and of names, types, shapes and content of tensors."""
 
     def parts() -> Iterator[bytes]:
         yield header.encode()

@@ -1,4 +1,4 @@
-"""From settings to the things that are trained: the series with their task, and the model."""
+"""Make the series, with their task, and the model from the settings of a run."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from cru.training.settings import RunSettings, checked
 
 
 def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, progress: bool = False) -> Splits:
-    """Training, validation and test series of a run, with the task chosen. The data seed fixes every draw."""
+    """Load training, validation and test series of a run and apply the task. The data seed fixes every draw."""
     data, seed = settings.data, settings.data.seed or 0
     if data.task not in TASKS:
         raise ValueError(f"there is no task {data.task!r}; {did_you_mean(data.task, TASKS)}")
@@ -36,7 +36,7 @@ def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, pr
 
 
 def data_version(settings: RunSettings) -> int:
-    """The version of the data that the settings name: runs on different versions have no series in common."""
+    """Return the version of the data of these settings. Runs on different versions are not comparable."""
     data = settings.data
     draws = data.sparseness is not None or bool(data.task_options.get("hidden", data.task == "interpolation"))
     loaded = DATASETS[data.dataset].version if data.dataset in DATASETS else 1  # a user's own series
@@ -44,7 +44,7 @@ def data_version(settings: RunSettings) -> int:
 
 
 def make_model(settings: RunSettings, train: SeriesSet) -> Model:
-    """The model with the initial weights that the seed gives. Its buffers are not yet taken from the data."""
+    """Make the model with the initial weights of the seed. `Model.prepare` is not yet called."""
     own = settings.data.time_scale
     scale = dataset(settings.data.dataset).time_scale if own is None else own
     with torch.random.fork_rng(devices=[]):
@@ -54,7 +54,7 @@ def make_model(settings: RunSettings, train: SeriesSet) -> Model:
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
-    """Every option must be one of the function's keywords, of the kind that it takes."""
+    """Raise unless every option is a keyword of the function and has its type."""
     known = {
         name: parameter.annotation
         for name, parameter in inspect.signature(function).parameters.items()

@@ -8,40 +8,40 @@ from typing import Any, overload
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from cru.data import Batch, SeriesSet
 from cru.data.random import generator
-from cru.errors import InputError
+from cru.errors import InputError, RunError
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
-from cru.training.engine import Engine
 from cru.training.nonfinite import nonfinite_error
 from cru.training.settings import TrainingSettings
 
 
 @dataclass
 class Progress:
-    """How far a run has come; JSON in its checkpoint."""
+    """The progress of a run. A checkpoint stores it as JSON."""
 
-    epoch: int = 0  # epochs done
+    epoch: int = 0  # number of finished epochs
     best_epoch: int = 0
     best_score: float = math.inf
-    skipped: int = 0  # steps in all
+    skipped: int = 0  # number of skipped steps
     skipped_in_a_row: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def done(self, settings: TrainingSettings) -> bool:
-        """All epochs are over, or the time is, or none has been better for long enough."""
+        """Return whether training ends: by the number of epochs, the time limit or early stopping."""
         waited = self.epoch - self.best_epoch
         late = self.epoch > 0 and self.share_of_time(settings) >= 1
         return self.epoch >= settings.epochs or late or (settings.patience is not None and waited >= settings.patience)
 
     def share_of_time(self, settings: TrainingSettings) -> float:
-        """How much of the minutes is spent, 0 where there is no limit."""
+        """Return the fraction of the time limit that is used, or 0 without a limit."""
         if settings.minutes is None:
             return 0.0
         spent: float = sum(record["seconds"] + record["validation_seconds"] for record in self.history)
@@ -52,7 +52,7 @@ class Checkpointer:
     """Keep the weights of the best epoch in memory. A subclass can keep them elsewhere."""
 
     def save(self, loop: "Loop", *, better: bool) -> None:
-        """Keep an epoch that is done; ``better``: its validation score is the best so far."""
+        """Save a finished epoch. ``better`` means that its validation score is the best so far."""
         if better:
             self.weights = {name: tensor.detach().clone() for name, tensor in loop.model.state_dict().items()}
 
@@ -61,22 +61,78 @@ class Checkpointer:
         return self.weights
 
 
+class Engine:
+    """The processes that train together. There is one process unless `torchrun` or `accelerate launch` started more.
+
+    After the backward pass, gradients are averaged over the processes, weighted by the number of time points with a
+    target. A step is then independent of the number of processes, for a loss that is a mean over these time points.
+    """
+
+    def __init__(self) -> None:
+        self.accelerator = Accelerator(cpu=not torch.cuda.is_available())  # times are float64, which MPS lacks
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this process."""
+        device: torch.device = self.accelerator.device
+        return device
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """The index of this process, and the number of processes."""
+        return self.accelerator.process_index, self.accelerator.num_processes
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes files and messages."""
+        return bool(self.accelerator.is_main_process)
+
+    def first(self) -> Any:
+        """Return a context that one process on each machine runs before the others, for example to fill a cache."""
+        return self.accelerator.local_main_process_first()
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum over all processes."""
+        if self.share[1] == 1:
+            return tensor
+        try:
+            summed: Tensor = self.accelerator.reduce(tensor.to(self.device), reduction="sum")
+        except RuntimeError as error:
+            raise RunError("another process of this run has ended. Continue with --resume.") from error
+        return summed
+
+    def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:
+        """Average loss and gradients over the processes. Return the mean loss and the sum of the weights."""
+        if self.share[1] == 1:
+            return float(loss.detach()), weight
+        grads = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        flat = torch.cat([*(grad.flatten() for grad in grads), loss.detach().reshape(1)])
+        flat = self.total(torch.cat([flat * weight, flat.new_tensor([weight])]))
+        mean = flat[:-1] / flat[-1].clamp(min=1)
+        for grad, fresh in zip(grads, torch.split(mean[:-1], [grad.numel() for grad in grads]), strict=True):
+            grad.copy_(fresh.reshape(grad.shape))
+        return float(mean[-1]), float(flat[-1])
+
+
 class Loop:
     """Train a model on series.
 
-    Everything random depends on (seed, epoch) alone. So a run that stopped early continues from its last checkpoint to
-    the same weights.
+    All random numbers depend on (seed, epoch) only. An interrupted run that continues from its last checkpoint
+    therefore reaches the same weights.
 
     Args:
         settings: epochs, batch size, optimizer, schedule and early stopping.
-        model: is trained in place and moved to the device of ``engine``.
-        train: series whose task has been chosen.
-        validation: series that choose the best epoch.
-        seed: decides the order of the series and what the model draws.
-        engine: the processes that train together; by default those that `torchrun` started.
-        checkpointer: keeps the best epoch, by default in memory.
-        callback: is called at the start, after each step and epoch, and at the end.
+        model: the model, which is trained in place and moved to the device of ``engine``.
+        train: training series with a task.
+        validation: series that determine the best epoch.
+        seed: determines the order of the series and the random numbers of the model.
+        engine: the processes that train together. Default: those that `torchrun` started.
+        checkpointer: stores the best epoch. Default: in memory.
+        callback: called at the start, after each step and epoch, and at the end.
         renew: makes the training series of each epoch, counted from 0. Their number must not change.
+
+    Raises:
+        InputError: ``settings.monitor`` is not a score of the task.
 
     >>> loop = Loop(TrainingSettings(epochs=5), model, splits.train, splits.validation)  # doctest: +SKIP
     >>> loop.run()  # doctest: +SKIP
@@ -109,12 +165,16 @@ class Loop:
         self.batches = math.ceil(len(train) / self.settings.batch_size)
 
     def run(self) -> Progress:
-        """Train until all epochs are done, the time is over, or the patience is."""
+        """Train until all epochs are done, or until the time limit or early stopping.
+
+        Raises:
+            RunError: the loss or its gradient was not finite in ``max_skipped`` consecutive steps.
+        """
         self.callback.on_start(self.settings.epochs, self.batches, self.progress.history)
         cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
         try:
             work = work_of(self.model, self.train, self.settings.batch_size)
-            with threads_for(work), torch.random.fork_rng(devices=cuda):  # the caller's draws stay as they were
+            with threads_for(work), torch.random.fork_rng(devices=cuda):  # restores the random state of the caller
                 self._all_epochs()
         finally:
             self.callback.on_end()
@@ -146,7 +206,7 @@ class Loop:
             share=self.engine.share,
             total=self.engine.total,
         )
-        # The same for all processes, which must agree when the time is over.
+        # The mean over the processes, because all must stop at the same epoch.
         spent = torch.tensor([trained - start, time.perf_counter() - trained], dtype=torch.float64)
         seconds, validation_seconds = (self.engine.total(spent) / self.engine.share[1]).tolist()
         return {
@@ -161,11 +221,13 @@ class Loop:
         }
 
     def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float, float]:
-        """One step of the optimizer on the series ``chosen`` by all processes together; the loss, the time points that
-        it is a mean over, and the norm of the gradient before clipping."""
+        """Run one step of the optimizer on the series ``chosen``, in all processes together.
+
+        Return the loss, the number of time points in its mean, and the norm of the gradient before clipping.
+        """
         rank, world = self.engine.share
         steps = self.settings.epochs * self.batches
-        # With a limit of time, the schedule goes by whatever is further, so that it ends before the time does.
+        # With a time limit, the schedule follows the larger fraction, so that it ends within the limit.
         step = max(epoch * self.batches + number, int(self.progress.share_of_time(self.settings) * steps))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.settings, step, steps)
@@ -177,8 +239,8 @@ class Loop:
         loss.backward()  # type: ignore[no-untyped-call]
         mean, points = self.engine.average(self.model, loss, points)
         norm = clip_gradient(self.model, self.settings.clip or math.inf)
-        taken = min(norm, self.settings.clip or math.inf)  # Adam squares it, and never forgets an infinity
-        if math.isfinite(mean) and math.isfinite(norm) and taken < torch.finfo(self.model.dtype).max ** 0.5:
+        clipped = min(norm, self.settings.clip or math.inf)  # Adam squares it: an overflow would stay in its moments
+        if math.isfinite(mean) and math.isfinite(norm) and clipped < torch.finfo(self.model.dtype).max ** 0.5:
             self.optimizer.step()
             self.progress.skipped_in_a_row = 0
             return mean, points, norm
@@ -190,7 +252,7 @@ class Loop:
         return math.nan, 0.0, math.nan
 
     def _finish(self, record: dict[str, Any]) -> None:
-        """Add the epoch to the progress, keep its weights, and call the callback."""
+        """Add the epoch to the progress, save a checkpoint, and call the callback."""
         progress, validation = self.progress, record["validation"]
         score = validation[validation["scored"]].get(self.settings.monitor, math.inf)
         score = math.inf if math.isnan(score) else score
@@ -204,7 +266,7 @@ class Loop:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
-    """The rate of step ``step`` of ``steps``, both counted from 0.
+    """Compute the learning rate of step ``step`` (from 0) of ``steps``.
 
     >>> learning_rate(TrainingSettings(learning_rate=0.1, schedule="cosine", floor=0.0), 50, 101)
     0.05
@@ -223,14 +285,14 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
 
 
 def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
-    """Batch x time x state of the largest batch; the inputs count where there are more of them, as with images."""
+    """Estimate the work of the largest batch: batch × time × state, or × inputs if these are more, as for images."""
     size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
     return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
 
 
 def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:
-    """Adam; AdamW, whose weight decay does not pass through the moments; or Adamax, with the largest gradient."""
-    trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a rule has nothing to train
+    """Make the optimizer of the settings: Adam, AdamW or Adamax."""
+    trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a naive baseline has no parameters
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
@@ -240,10 +302,9 @@ def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.O
 
 
 def clip_gradient(model: nn.Module, limit: float) -> float:
-    """Shorten the gradient to ``limit`` and return its norm as it was.
+    """Clip the norm of the gradient to ``limit`` and return the norm before clipping.
 
-    The norm is taken in double precision: in single one of 1e20 overflows, and the very steps that clipping is there
-    for would be lost.
+    The norm is computed in float64. In float32 a norm of 1e20 would overflow, and the step would be skipped.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
@@ -254,12 +315,12 @@ def clip_gradient(model: nn.Module, limit: float) -> float:
 
 
 def _draw(seed: int, epoch: int, rank: int) -> int:
-    """A seed for everything that a model draws in an epoch: dropout, samples of a code."""
+    """Make the seed of the random numbers of a model in one epoch, such as dropout and samples of a code."""
     return int(generator((seed, epoch, rank), "draws").integers(2**63))
 
 
 class Batches(Sequence[Batch]):
-    """The batches of a set of series, in order. Each is made when it is read."""
+    """The batches of a set of series, in order. Each batch is made on access."""
 
     def __init__(self, series: SeriesSet, size: int, dtype: torch.dtype, device: torch.device) -> None:
         self.series, self.size, self.dtype, self.device = series, size, dtype, device

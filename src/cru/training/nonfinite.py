@@ -1,4 +1,4 @@
-"""Make the error that is raised after repeated non-finite steps."""
+"""The error after repeated non-finite steps."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ def nonfinite_error(model: Model, batch: Batch, *, epoch: int, number: int, skip
     return RunError(
         f"the loss or its gradient was not finite in {skipped} steps in a row, so training stops at epoch {epoch}, "
         f"batch {number}: {_series(model, batch)}; {_parameter(model)}. Try a smaller training.learning_rate, "
-        "training.clip=1.0 or training.dtype=float64, in another folder."
+        "training.clip=1.0 or training.dtype=float64, in a new folder."
     )
 
 
@@ -26,7 +26,7 @@ def _series(model: Model, batch: Batch) -> str:
         values = batch.values.flatten(1).isfinite().all(1) & batch.targets.flatten(1).isfinite().all(1)
     chosen = [name for name, wrong, fine in zip(batch.ids, bad, values, strict=True) if wrong or not fine]
     where = f"series {some(chosen, 5)}" if chosen else f"series {some(list(batch.ids), 5)} (all of the batch)"
-    return where + ("" if bool(values.all()) else ", whose own values are not finite")
+    return where + ("" if bool(values.all()) else ", whose values are not finite")
 
 
 def _parameter(model: nn.Module) -> str:

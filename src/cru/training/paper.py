@@ -1,4 +1,4 @@
-"""Make models with the sizes of the paper. The sizes are those of the presets, the rest is known of the datasets."""
+"""Make models with the sizes of the paper. The presets define the sizes, the datasets everything else."""
 
 from dataclasses import fields
 from typing import Any
@@ -18,12 +18,12 @@ _SPECS: dict[str, dict[str, Any]] = {
     "physionet": {"input_shape": _PATIENTS, "target_shape": _PATIENTS, "time_end": physionet.HOURS},
 }
 _SIZES = ("hidden_size", "num_basis", "bandwidth")
-_OWN_STATE = ("gru", "gru-dt")  # their hidden size is 75 on every dataset
+_FIXED_STATE = ("gru", "gru-dt")  # their hidden size is 75 on every dataset
 PAPER_DATASETS = tuple(_SPECS)
 
 
 def paper_spec(dataset: str) -> Spec:
-    """Describe a dataset of the paper to a model.
+    """Return the `Spec` of a dataset of the paper.
 
     >>> paper_spec("ushcn").time_scale
     0.3
@@ -34,7 +34,7 @@ def paper_spec(dataset: str) -> Spec:
 
 
 def paper_options(name: str, dataset: str) -> dict[str, Any]:
-    """Find the options with which a model has the sizes of the paper on a dataset.
+    """Return the options that give a model the sizes of the paper on a dataset.
 
     >>> paper_options("f-cru", "physionet")
     {'hidden_size': 20, 'num_basis': 20}
@@ -43,13 +43,13 @@ def paper_options(name: str, dataset: str) -> dict[str, Any]:
     preset = read_preset(dataset if dataset.startswith("pendulum") else f"{dataset}-interpolation")
     sizes = preset["models"]["cru"]["model"]
     known = {field.name for field in fields(entry(name).model.Config)} - (
-        {"hidden_size"} if name in _OWN_STATE else set()
+        {"hidden_size"} if name in _FIXED_STATE else set()
     )
     return {option: sizes[option] for option in _SIZES if option in known}
 
 
 def create_paper(name: str, dataset: str, spec: Spec | None = None, **options: Any) -> Model:
-    """Make a model with the sizes of the paper on a dataset; ``options`` replace them.
+    """Make a model with the sizes of the paper on a dataset. ``options`` replace these sizes.
 
     >>> create_paper("cru", "pendulum-regression").num_parameters
     14359

@@ -1,4 +1,4 @@
-"""The experiments by name: one TOML file each, with settings for every model."""
+"""Presets: the experiments by name. Each is a TOML file with settings for every model."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -11,30 +11,38 @@ from cru.errors import did_you_mean
 from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build, differences
 
 _SECTIONS = ("data", "model", "training")
-PUBLISHED = "-published"  # the end of the names of presets with the published protocol
+PUBLISHED = "-published"  # suffix of presets with the published protocol
 
 
 def presets() -> dict[str, str]:
-    """Names of the experiments, and what each is."""
+    """Return the names of the presets with their descriptions."""
     return {name: str(read_preset(name)["about"]) for name in preset_names()}
 
 
 def models_of(preset: str) -> list[str]:
-    """The models that the experiment has settings for, in the order of the paper's tables."""
+    """Return the models of a preset, in the order of the tables of the paper."""
     return list(read_preset(preset)["models"])
 
 
 def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[str] = ()) -> RunSettings:
-    """The paper's settings for a model on an experiment, with ``changes`` such as "training.epochs=5". A model of your
-    own, "module:Class", has those that its models share.
+    """Return the settings of a model in a preset.
 
     >>> settings_for("pendulum-regression", "f-cru", changes=["training.epochs=5"]).training.learning_rate
     0.005
+
+    Args:
+        preset: name of a preset, or path of a TOML file.
+        model: name of a model. Your own model, "module:Class", gets the settings that all models of the preset share.
+        seed: seed of the run.
+        changes: changed settings, such as "training.epochs=5".
+
+    Raises:
+        ValueError: the preset, the model or a setting is unknown or not valid.
     """
     from cru.models.registry import entry, is_own
 
     table = read_preset(preset)
-    entry(model)  # an unknown name is an error
+    entry(model)  # raises for an unknown name
     if model not in table["models"] and not is_own(model):
         known = ", ".join(table["models"])
         raise ValueError(f"{preset!r} has no settings for the model {model!r}; there are {known}.")
@@ -48,12 +56,12 @@ def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[st
     _check_options(model, options)
     settings = {**chosen, "model": {"name": model, "options": options}, "seed": seed, "preset": table["name"]}
     built = build(RunSettings, settings)
-    _config(model)(**built.model.options)  # which checks the values
+    _config(model)(**built.model.options)  # checks the values
     return built
 
 
 def read_preset(preset: str) -> dict[str, Any]:
-    """The tables of a preset, by its name or the path of a TOML file."""
+    """Read the tables of a preset, by its name or the path of a TOML file."""
     if preset.endswith(".toml"):
         return _parse(preset, Path(preset).stem, Path(preset).read_text(encoding="utf-8"))
     if preset not in preset_names():
@@ -63,7 +71,7 @@ def read_preset(preset: str) -> dict[str, Any]:
 
 @cache
 def _own_preset(preset: str) -> dict[str, Any]:
-    """A preset of this library. The tables are shared: do not change them."""
+    """Read a preset of this library. The tables are shared, so callers must not change them."""
     if preset.endswith(PUBLISHED):
         return _published(_own_preset(preset.removesuffix(PUBLISHED)))
     return _parse(preset, preset, (files("cru") / "presets" / f"{preset}.toml").read_text(encoding="utf-8"))
@@ -79,12 +87,12 @@ def _parse(preset: str, name: str, text: str) -> dict[str, Any]:
 
 
 def published_presets() -> list[str]:
-    """The names of the paper's experiments with the protocol of the published runs."""
+    """Return the names of the presets with the protocol of the published runs."""
     return [name + PUBLISHED for name in _file_names() if _own_preset(name)["published"]]
 
 
 def _published(table: dict[str, Any]) -> dict[str, Any]:
-    """An experiment of the paper as published: trained on all but the test set, and scored at the last epoch."""
+    """Change a preset to the published protocol: train on all but the test set, and score the last epoch."""
     data, training = table["data"], table["training"]
     options = data.get("options", {}) | {"joined": True} | ({"same_days": True} if data["dataset"] == "ushcn" else {})
     batch = {"batch_size": 50} if data["dataset"] == "physionet" else {}
@@ -98,7 +106,7 @@ def _published(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_sections(preset: str, table: Mapping[str, Any]) -> None:
-    """Only known sections, and each of them one."""
+    """Raise for unknown sections, and for values in place of sections."""
     _check_keys(preset, "", table, ("about", "published", "models", *_SECTIONS))
     for model, own in table.get("models", {}).items():
         _check_keys(preset, f"models.{model}.", own, _SECTIONS)
@@ -115,7 +123,7 @@ def _check_keys(preset: str, where: str, table: Any, known: tuple[str, ...]) -> 
 
 
 def parse_change(change: str) -> tuple[list[str], Any]:
-    """Key and value of "training.epochs=5"; the value is TOML, or a bare word.
+    """Parse a change such as "training.epochs=5". The value is TOML or a plain word.
 
     >>> parse_change("training.schedule=cosine")
     (['training', 'schedule'], 'cosine')
@@ -128,7 +136,7 @@ def parse_change(change: str) -> tuple[list[str], Any]:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = None
-    plain = isinstance(value, bool | int | float | str | list | dict)  # not a date, which JSON has not
+    plain = isinstance(value, bool | int | float | str | list | dict)  # JSON has no dates
     return keys, value if plain else text.strip()
 
 
@@ -145,7 +153,7 @@ def _apply(chosen: dict[str, Any], change: str) -> None:
     for key in keys[:-1]:
         if not isinstance(table.get(key, {}), Mapping):
             raise ValueError(f"there is no setting `{'.'.join(keys)}`: `{key}` is a value, not a section.")
-        table[key] = dict(table.get(key, {}))  # the preset's own stays as it is
+        table[key] = dict(table.get(key, {}))  # a copy: the tables of the preset are shared
         table = table[key]
     table[keys[-1]] = value
 
@@ -167,7 +175,7 @@ def _check_options(model: str, options: Mapping[str, Any]) -> None:
 
 @cache
 def preset_names() -> tuple[str, ...]:
-    """The names of all experiments."""
+    """Return the names of all presets."""
     return tuple(sorted([*_file_names(), *published_presets()]))
 
 
@@ -179,8 +187,8 @@ _SHORTENING = ("training.epochs", "data.train", "data.validation", "data.test")
 
 
 def changed_from_preset(settings: RunSettings) -> list[str]:
-    """The settings that differ from those of the preset; ["preset"] where there is no such preset."""
-    if str(settings.preset) not in preset_names():  # which may come from a file, and must not be read as a path
+    """Return the settings that differ from those of the preset, or ["preset"] if there is no such preset."""
+    if str(settings.preset) not in preset_names():  # a name from a file must not be read as a path
         return ["preset"]
     try:
         original = settings_for(str(settings.preset), settings.model.name, seed=settings.seed)
@@ -190,6 +198,6 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
 
 
 def compare_with_preset(settings: RunSettings, *, own_series: bool) -> dict[str, Any]:
-    """Which settings differ from those of the preset, and whether that makes a shorter run."""
+    """Return which settings differ from those of the preset, and whether they make the run shorter."""
     changed = [*changed_from_preset(settings), *(["splits"] if own_series else [])]
     return {"changed": changed, "shortened": any(key in _SHORTENING for key in changed)}

@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on besides its settings: versions of libraries, and the commit of the source."""
+"""Provenance of a run: versions of libraries and the commit of the source."""
 
 import platform
 import subprocess
@@ -9,7 +9,7 @@ _LIBRARIES = ("cru", "torch", "numpy", "accelerate", "safetensors", "torchdiffeq
 
 
 def find_versions() -> dict[str, str]:
-    """Python and the libraries that the numbers depend on."""
+    """Return the versions of Python and of the libraries that affect the results."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -20,8 +20,10 @@ def find_versions() -> dict[str, str]:
 
 
 def find_commit() -> str | None:
-    """The commit of the source tree that this package is run from, with "+changes" where it differs; None if it is
-    installed."""
+    """Return the commit of the source tree of this package, with "+changes" if there are uncommitted changes.
+
+    Return None if the package is installed.
+    """
     import cru
 
     source = Path(cru.__file__).parent

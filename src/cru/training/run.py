@@ -1,4 +1,4 @@
-"""A whole run in a folder: data, training, scores on the test set."""
+"""A complete run in a folder: load data, train, score on the test set."""
 
 import json
 import os
@@ -29,15 +29,14 @@ from cru.training.checkpoint import (
     with_prefix,
     write_checkpoint,
 )
-from cru.training.engine import Engine
 from cru.training.experiment import data_version, load_splits, make_model
-from cru.training.loop import Batches, Checkpointer, Loop, Progress
+from cru.training.loop import Batches, Checkpointer, Engine, Loop, Progress
 from cru.training.presets import compare_with_preset
 from cru.training.provenance import find_commit, find_versions
 from cru.training.schemas import RecordSchema, RunHeader
 from cru.training.settings import RunSettings, differences
 
-_BEFORE_AN_EPOCH = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}
+_INITIAL_FILES = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}  # of a run before its first checkpoint
 
 
 def run(
@@ -51,21 +50,32 @@ def run(
     engine: Engine | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Train and score, or go on with what ``out`` holds; returns the entry for the ledger.
-
-    ``splits`` takes the place of the dataset of the settings.
+    """Train and score a model in the folder ``out``, or continue the run that is there.
 
     >>> settings = cru.training.settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
     >>> run(settings, "runs/try")["scores"]["best"]["test"]["all"]["mse"]  # doctest: +SKIP
+
+    Args:
+        settings: settings of the run.
+        out: folder of the run.
+        splits: series that replace the dataset of the settings.
+        data_dir: folder of the raw files.
+        resume: whether to continue the run in ``out``.
+        callback: called during training.
+        engine: the processes that train together.
+        progress: whether to show the progress of loading the data.
+
+    Returns:
+        The record of the run, as in result.json and in the ledger.
+
+    Raises:
+        ValueError: the settings or the folder are not valid.
+        RunError: the training fails.
     """
     out, engine, own = Path(out), engine or Engine(), splits is not None
     out.mkdir(parents=True, exist_ok=True)
-    commit = find_commit()  # now: it may be another when the run ends
-    with (
-        only_process(out / ".lock", ValueError(f"another process is at work in {out}."))
-        if engine.main
-        else nullcontext()
-    ):
+    commit = find_commit()  # at the start, because the source can change during the run
+    with only_process(out / ".lock", ValueError(f"another process uses {out}.")) if engine.main else nullcontext():
         checkpoint = check_folder(out, settings, resume=resume)
         result = out / "result.json"
         if result.is_file():
@@ -84,22 +94,22 @@ def run(
 
 
 def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | None:
-    """The checkpoint to go on from, None to begin. A folder with another run in it is refused."""
+    """Return the checkpoint to continue from, or None for a new run. Raise if the folder holds another run."""
     last, result = out / "last.safetensors", out / "result.json"
     if not (last.exists() or result.exists()):
-        other = [path.name for path in out.glob("[!.]*") if path.name not in _BEFORE_AN_EPOCH]
+        other = [path.name for path in out.glob("[!.]*") if path.name not in _INITIAL_FILES]
         if other:
             raise ValueError(f"{out} must be a new or empty folder, or hold a run, but has {sorted(other)[0]}.")
         return None
     if not resume:
-        raise ValueError(f"{out} already holds a run: `resume` it (--resume) or choose another folder (--out).")
+        raise ValueError(f"{out} already holds a run. Use `resume` (--resume) or a new folder (--out).")
     found = read_record(result) if result.exists() else check(RunHeader, read_checkpoint(last)[1], last).model_dump()
     try:
         changed = differences(settings, RunSettings.from_dict(found["settings"]))
     except ValueError as error:
         raise ValueError(shorten(f"{out} holds a run with settings of another version: {error}")) from None
     if found.get("data_version", 1) != data_version(settings):
-        raise ValueError(f"{out} holds a run on an earlier version of the data: choose another folder (--out).")
+        raise ValueError(f"{out} holds a run on an earlier version of the data. Use a new folder (--out).")
     if changed:
         raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
     return last
@@ -113,11 +123,17 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
-    """Load the trained model of a run: its folder (the best epoch), or one of the checkpoints in it.
-
-    A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run it.
+    """Load the trained model of a run.
 
     >>> model = load_model("runs/pendulum-regression/cru-0")  # doctest: +SKIP
+
+    Args:
+        path: folder of the run (the best epoch), or one of its checkpoints.
+        allow_code: whether a model outside this library, "module:Class", may be imported. An import runs code.
+
+    Raises:
+        ValueError: the checkpoint is damaged, or names a model outside this library.
+        FileNotFoundError: there is no checkpoint.
     """
     path = Path(path)
     tensors, header = read_checkpoint(path / "best.safetensors" if path.is_dir() else path)
@@ -147,7 +163,7 @@ class RunCheckpointer(Checkpointer):
         self.best, self.last = folder / "best.safetensors", folder / "last.safetensors"
 
     def save(self, loop: Loop, *, better: bool) -> None:
-        """Write the weights, and all that is needed to continue."""
+        """Write the weights and the state that is needed to continue."""
         if better:
             self.write_best(loop)
         self._write(loop, self.last, with_prefix("optimizer.", pack_optimizer(loop.optimizer)))
@@ -161,7 +177,7 @@ class RunCheckpointer(Checkpointer):
         return under_prefix("model.", read_checkpoint(self.best)[0])
 
     def restore(self, loop: Loop) -> None:
-        """Continue from the last epoch."""
+        """Restore the state of the last epoch."""
         tensors, header = read_checkpoint(self.last)
         check(RunHeader, header, self.last)
         weights = under_prefix("model.", tensors)
@@ -171,7 +187,7 @@ class RunCheckpointer(Checkpointer):
         loop.progress = Progress(**header["progress"])
         epochs = loop.engine.total(torch.tensor([float(loop.progress.epoch)]))
         if float(epochs) != loop.progress.epoch * loop.engine.share[1]:
-            raise RunError(f"the workers see different checkpoints: {self.folder} must be on a disk that all share.")
+            raise RunError(f"the processes read different checkpoints: {self.folder} must be on a shared disk.")
 
     def _write(self, loop: Loop, path: Path, more: dict[str, Tensor]) -> None:
         if not loop.engine.main:
@@ -217,8 +233,8 @@ def _train_and_score(
     else:
         try:
             loop.run()
-        except OSError as error:  # a full disk, say
-            raise RunError(f"the run could not go on: {error}.") from error
+        except OSError as error:  # for example a full disk
+            raise RunError(f"the run could not continue: {error}.") from error
     return _record(settings, loop, splits)
 
 
@@ -262,7 +278,7 @@ def _record(settings: RunSettings, loop: Loop, splits: Splits) -> dict[str, Any]
 
 
 def _add_rubanova(record: dict[str, Any], splits: Splits) -> None:
-    """Add the score by which the paper's quoted numbers were taken, where sets are scaled to [0, 1]."""
+    """Add the score of Rubanova et al., which the paper quotes, for data that are scaled to [0, 1]."""
     scalers = [part.scaler for part in splits]
     test = record["scores"]["best"]["test"]
     found = record["features"].get(test["scored"], {}).get("mse_of_series")

@@ -1,4 +1,4 @@
-"""The schemas of the files of a run: header of a checkpoint, line of a log."""
+"""Schemas of the files of a run: header of a checkpoint, line of a log."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ _Scores = dict[str, AnyNumber]
 
 
 class ScoresSchema(OpenSchema):
-    """Scores of one set of series; ``scored`` says which of the two tables counts."""
+    """Scores of one set of series. ``scored`` names the table of the headline score."""
 
     scored: Literal["all", "hidden"]
     all: _Scores
@@ -33,32 +33,32 @@ class EpochsSchema(OpenSchema):
 
 
 class SizesSchema(OpenSchema):
-    """How many series there were of each part."""
+    """Number of series in each split."""
 
     test: Count
 
 
 class FeaturesSchema(OpenSchema):
-    """What the test series are of."""
+    """Names of the features of the test series."""
 
     names: list[str]
 
 
 class DataSchema(OpenSchema):
-    """The settings of the data that tables and pages show."""
+    """Settings of the data that tables and pages show."""
 
     dataset: str
     task: str
 
 
 class SettingsSchema(OpenSchema):
-    """The settings of a run, of whatever version: `RunSettings` checks them further."""
+    """Settings of a run, of any version. `RunSettings` validates the rest."""
 
     data: DataSchema
 
 
 class RecordSchema(OpenSchema):
-    """The keys of a finished run that are read again: in result.json, and in a line of the ledger."""
+    """Required keys of a finished run, in result.json and in a line of the ledger."""
 
     run: str
     preset: str | None
@@ -82,7 +82,7 @@ class RecordSchema(OpenSchema):
 
 
 class EpochSchema(OpenSchema):
-    """What is said of an epoch: a line of log.jsonl."""
+    """An epoch: a line of log.jsonl."""
 
     epoch: Count
     loss: AnyNumber
@@ -92,7 +92,7 @@ class EpochSchema(OpenSchema):
 
 
 class ProgressSchema(Schema):
-    """How far a run has come: see `cru.training.loop.Progress`."""
+    """The progress of a run. See `cru.training.loop.Progress`."""
 
     epoch: Count
     best_epoch: Count
@@ -104,14 +104,14 @@ class ProgressSchema(Schema):
     @model_validator(mode="after")
     def _fits(self) -> "ProgressSchema":
         if self.best_epoch > self.epoch or len(self.history) != self.epoch:
-            raise ValueError("`progress` must have a line for each epoch, and a best epoch among them")
+            raise ValueError("`progress` must have a line for each epoch, and its best epoch must be one of them")
         return self
 
 
 class RunHeader(Schema):
-    """The header of a checkpoint of a run; `RunSettings` and `Spec` check two of them further."""
+    """The header of a checkpoint of a run. `RunSettings` and `Spec` validate their parts."""
 
     settings: dict[str, Any]
-    data_version: Size = 1  # 1 where a run is from before it was recorded
+    data_version: Size = 1  # old runs do not record it
     spec: dict[str, Any]
     progress: ProgressSchema

@@ -1,12 +1,13 @@
-"""The settings of a run: frozen, complete, and readable as TOML or JSON at the boundary."""
+"""The settings of a run, as frozen dataclasses. Files hold them as TOML or JSON."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -15,16 +16,16 @@ from cru.errors import InputError, did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Which series, and what is to be predicted of them."""
+    """The dataset and the task."""
 
-    dataset: str  # of `cru.data.DATASETS`
-    task: str  # of `cru.data.TASKS`
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the dataset's own `load`
+    dataset: str  # a name in `cru.data.DATASETS`
+    task: str  # a name in `cru.data.TASKS`
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the function that loads the dataset
     task_options: Mapping[str, Any] = field(default_factory=dict)  # of the task
     sparseness: float | None = None  # probability of each degree in the partial-observability study
-    time_scale: float | None = None  # the Kalman family multiplies gaps with it; None: the dataset's own
-    seed: int | None = None  # of simulation, split and hiding; None becomes the seed of the run
-    train: int | None = None  # the first so many series of each part, for a quick try
+    time_scale: float | None = None  # factor on the gaps in the Kalman family; None: that of the dataset
+    seed: int | None = None  # of simulation, split and hidden targets; None: the seed of the run
+    train: int | None = None  # number of training series, for a short run; None: all
     validation: int | None = None
     test: int | None = None
 
@@ -35,15 +36,15 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """Which model, and the options of its config."""
+    """The model and the options of its config."""
 
-    name: str  # of `cru.models.MODELS`, or module:Class
+    name: str  # a name in `cru.models.MODELS`, or module:Class
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How it learns."""
+    """Optimizer, schedule and stopping rules."""
 
     epochs: int = 100
     batch_size: int = 50  # over all processes together
@@ -51,17 +52,17 @@ class TrainingSettings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: Literal["constant", "exponential", "cosine", "step"] = "constant"
-    decay: float = 0.999  # of the exponential schedule, each step; of "step", once
-    decay_epoch: int = 20  # the epochs of "step" before its decay
-    floor: float = 0.1  # the share of the learning rate at which the exponential and cosine schedules end
-    warmup: int = 0  # steps from 0 up to the learning rate
+    decay: float = 0.999  # factor of the exponential schedule at each step, or of "step" once
+    decay_epoch: int = 20  # epoch after which "step" applies its factor
+    floor: float = 0.1  # final fraction of the learning rate in the exponential and cosine schedules
+    warmup: int = 0  # steps of linear warmup
     clip: float | None = None  # largest norm of the gradient
     dtype: Literal["float32", "float64"] = "float32"
-    monitor: Literal["mse", "mae", "nll", "crps"] = "mse"  # which validation score chooses the best epoch
-    keep: Literal["best", "last"] = "best"  # which epoch's weights the run keeps and scores
-    patience: int | None = None  # epochs without a better one before it stops early
-    minutes: float | None = None  # of training before it stops, after the epoch under way
-    max_skipped: int = 5  # steps in a row with a non-finite loss or gradient before it gives up
+    monitor: Literal["mse", "mae", "nll", "crps"] = "mse"  # validation score that determines the best epoch
+    keep: Literal["best", "last"] = "best"  # epoch whose weights the run keeps and scores
+    patience: int | None = None  # epochs without a better score before early stopping
+    minutes: float | None = None  # time limit of the training; the current epoch is finished
+    max_skipped: int = 5  # consecutive steps with a non-finite loss or gradient before training fails
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -84,7 +85,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Everything that decides the numbers of a run, together with the raw data.
+    """All settings of a run. Together with the raw data they determine its results.
 
     >>> data = DataSettings(dataset="ushcn", task="interpolation")
     >>> settings = RunSettings(data=data, model=ModelSettings(name="cru"))
@@ -104,17 +105,21 @@ class RunSettings:
             object.__setattr__(self, "data", dataclasses.replace(self.data, seed=self.seed))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dict for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "RunSettings":
-        """Check names, types and ranges; every error names the key."""
+        """Read the result of `as_dict`. Check names, types and ranges.
+
+        Raises:
+            ValueError: a key is unknown or its value not valid. The message names the key.
+        """
         return build(cls, tables)
 
     @property
     def hash(self) -> str:
-        """SHA-256 of what differs from the defaults: a new setting leaves the hashes of old runs as they are."""
+        """SHA-256 of the settings that differ from the defaults. A new setting does not change the hash of old runs."""
         kept = _without_defaults(self)
         if self.data.seed == self.seed:
             del kept["data"]["seed"]
@@ -123,11 +128,12 @@ class RunSettings:
 
 
 T = TypeVar("T")
+_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
-    """A settings dataclass from nested tables. An unknown key gets the closest match."""
-    hints = typing.get_type_hints(kind)
+    """Make a settings dataclass from nested tables. The error for an unknown key suggests the closest one."""
+    hints = _type_hints(kind)
     for key in table:
         if key not in hints:
             raise ValueError(f"there is no setting `{where}{key}`; {did_you_mean(key, hints)}")
@@ -143,13 +149,13 @@ def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
 
 
 def differences(ours: RunSettings, theirs: RunSettings) -> list[str]:
-    """The keys in which two settings differ: ["training.epochs"]."""
+    """Return the keys in which two settings differ, such as ["training.epochs"]."""
     a, b = _flat(ours.as_dict()), _flat(theirs.as_dict())
     return [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
 def checked(hint: Any, value: Any, where: str) -> Any:
-    """``value``, if it is of the kind that the annotation ``hint`` names."""
+    """Return ``value`` if it has the type of the annotation ``hint``, otherwise raise."""
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise InputError(where, "be a table of settings", repr(value))
@@ -169,10 +175,10 @@ def checked(hint: Any, value: Any, where: str) -> Any:
             return value
         if origin is Mapping and isinstance(value, Mapping):
             return {key: None if entry == "none" else entry for key, entry in value.items()}
-    raise InputError(where, f"be {_wanted(options)}", repr(value))
+    raise InputError(where, f"be {_describe_types(options)}", repr(value))
 
 
-def _wanted(options: tuple[Any, ...]) -> str:
+def _describe_types(options: tuple[Any, ...]) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
     return " or ".join(
         ", ".join(repr(choice) for choice in typing.get_args(o))

@@ -1,5 +1,5 @@
 "use strict";
-// A browser of test series: pick one, see what was seen of it, what the models say and how sure they are.
+// A browser of test series: choose one, and show its observations and the predictions of the models.
 
 const BANDS = { 0: "no band", 0.6744897501960817: "50 % band", 1.6448536269514722: "90 % band" };
 
@@ -34,9 +34,9 @@ class Browser {
     if (!names.includes(this.channel)) this.channel = fullest(series);
     const parts = [this.before, this.picker, this.after];
     if (names.length > 1) parts.push(choice("Feature", names.map((name) => [name, name]), this.channel, (name) => { this.channel = name; this.build(); }));
-    const bands = Object.values(series.said).some((said) => said.std);
+    const bands = Object.values(series.predictions).some((prediction) => prediction.std);
     if (bands) parts.push(choice("Uncertainty", Object.entries(BANDS), String(this.width), (width) => { this.width = Number(width); this.draw(); }));
-    const sure = this.runs.filter((run) => series.said[run.id]?.std);
+    const sure = this.runs.filter((run) => series.predictions[run.id]?.std);
     if (sure.length > 1) { // several bands above each other show nothing
       if (!this.of) this.of = sure[0].id;
       parts.push(choice("of", [...sure.map((run) => [run.id, this.context.label(run)]), ["all", "all models"]], this.of, (id) => { this.of = id; this.draw(); }));
@@ -56,12 +56,12 @@ class Browser {
 
   x() { return { label: this.experiment.time, name: "time", domain: extent(this.series.times, { pad: PAD }) || [0, 1] }; }
 
-  /** The chosen feature: readings, truth, means and bands. */
+  /** The chosen feature: observations, truth, means and bands. */
   values() {
     const { series } = this, n = series.channels.findIndex((channel) => channel.name === this.channel), channel = series.channels[n];
     const points = (name, kind, known) => known && known.at.length ? [{ name, kind, color: "var(--ink)", x: known.at.map((k) => series.times[k]), y: known.values, width: 1.2, radius: known.at.length > 150 ? 1.6 : 0, dash: kind === "line" ? [4, 3] : [] }] : [];
-    const models = () => linesOf(this.context, this.runs, series.said, (said, run) => {
-      const mean = said.mean[n], std = said.std && said.std[n], w = this.width;
+    const models = () => linesOf(this.context, this.runs, series.predictions, (prediction, run) => {
+      const mean = prediction.mean[n], std = prediction.std && prediction.std[n], w = this.width;
       const edge = (side) => mean.map((m, k) => (m === null || std[k] === null ? null : m + side * w * std[k]));
       const band = std && w && (this.of === "all" || this.of === run.id) ? { low: edge(-1), high: edge(1), loose: true } : {};
       return { x: series.times, y: mean, ...band };
@@ -73,32 +73,32 @@ class Browser {
     });
   }
 
-  /** Of images: how far each frame is off. */
+  /** Images: the error of each frame. */
   errors() {
     const { series } = this, seen = series.frames.observed;
     const rug = (sx, sy, box) => series.times.map((t, k) => svg("line", { class: seen[k] === "1" ? "ink-line" : "grid-line", x1: sx.map(t), x2: sx.map(t), y1: box.bottom - 7, y2: box.bottom, "stroke-width": 2 }));
     return new Chart({
       title: "Error of each frame; a dark tick is a frame that was seen", height: 260, link: this.link, x: this.x(), under: rug,
       y: { label: `RMSE [${this.experiment.error_unit}]`, zero: true },
-      lines: () => linesOf(this.context, this.runs, series.said, (said) => ({ x: series.times, y: said.error, dots: true })),
+      lines: () => linesOf(this.context, this.runs, series.predictions, (prediction) => ({ x: series.times, y: prediction.error, dots: true })),
     });
   }
 
   gain() {
     const { series } = this;
-    if (!Object.values(series.said).some((said) => said.gain)) return null;
+    if (!Object.values(series.predictions).some((prediction) => prediction.gain)) return null;
     return new Chart({
-      title: "Norm of the Kalman gain: how much a reading is trusted", height: 190, link: this.link, x: this.x(), y: { label: "gain [–]", zero: true },
-      lines: () => linesOf(this.context, this.runs.filter((run) => series.said[run.id]?.gain), series.said, (said) => {
-        const at = series.times.map((_, k) => k).filter((k) => said.gain[k] !== null); // only where there was a reading
-        return { x: at.map((k) => series.times[k]), y: at.map((k) => said.gain[k]), dots: at.length < 120, radius: 1.8 };
+      title: "Norm of the Kalman gain: the weight of an observation", height: 190, link: this.link, x: this.x(), y: { label: "gain [–]", zero: true },
+      lines: () => linesOf(this.context, this.runs.filter((run) => series.predictions[run.id]?.gain), series.predictions, (prediction) => {
+        const at = series.times.map((_, k) => k).filter((k) => prediction.gain[k] !== null); // only at observed times
+        return { x: at.map((k) => series.times[k]), y: at.map((k) => prediction.gain[k]), dots: at.length < 120, radius: 1.8 };
       }),
     });
   }
 
-  /** Models that have no line in the chart of the gain, in words. */
+  /** A sentence that names the models without a gain. */
   gainless() {
-    const without = this.runs.filter((run) => this.series.said[run.id] && !this.series.said[run.id].gain);
+    const without = this.runs.filter((run) => this.series.predictions[run.id] && !this.series.predictions[run.id].gain);
     const names = [...new Set(without.map((run) => this.context.name(run.model)))];
     return names.length ? el("p", { class: "soft small", id: "gainless" }, `No Kalman gain to show: ${names.join(", ")}.`) : null;
   }
@@ -114,7 +114,7 @@ class Browser {
   }
 }
 
-/** The feature with most readings and targets. */
+/** The feature with most observations and targets. */
 function fullest(series) {
   const count = (channel) => ["seen", "withheld", "truth"].reduce((sum, kind) => sum + (channel[kind]?.at.length || 0), 0);
   const best = series.channels.reduce((a, b) => (a && count(a) >= count(b) ? a : b), null);

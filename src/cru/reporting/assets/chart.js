@@ -4,7 +4,7 @@
 const MARGIN = { left: 60, right: 20 }; // of every chart, so that those above each other share an axis
 const PAD = 0.015;
 
-/** Charts with the same link share what is zoomed to and where the cursor is. */
+/** Charts with the same link share their zoom and their cursor. */
 class Link {
   constructor() { this.zoom = null; this.cursor = null; this.charts = new Set(); this.heard = []; }
   setZoom(zoom) { this.zoom = zoom; for (const chart of this.charts) chart.draw(); }
@@ -19,7 +19,7 @@ class Chart {
   /**
    * options: title, x {label, log, format}, y {label, log, zero, domain}, height, link, note,
    * lines() -> [{name, color, dash, kind: line | dots | rings | steps, x, y, low, high, width, quiet}],
-   * say() -> the chart in words, controls: nodes beside the title.
+   * say() -> a text description of the chart, controls: nodes beside the title.
    */
   constructor(options) {
     this.options = options;
@@ -155,7 +155,7 @@ class Chart {
 
   snap(value) { const xs = this.positions(); return xs.length ? xs[nearest(xs, value)] : value; }
 
-  /** The cursor line, in this chart and in all that it is linked with. */
+  /** Move the cursor line in this chart and in all linked charts. */
   point() {
     if (!this.over) return;
     const x = this.link.cursor, [low, high] = this.sx.domain;

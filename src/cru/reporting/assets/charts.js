@@ -1,21 +1,21 @@
 "use strict";
 // The charts of an experiment: learning curves, calibration, error by gap, gain.
 
-/** What can be switched off, by model, on the whole page. */
+/** Visibility and style of each model on the whole page. */
 class Models {
-  constructor(looks) {
-    this.looks = looks;
+  constructor(styles) {
+    this.styles = styles;
     this.off = new Set();
     this.heard = [];
     const hex = /^#[0-9a-f]{6}$/i, safe = (colour) => (hex.test(colour) ? colour : "#777777");
-    const names = Object.keys(looks), rule = (which) => names.map((name, k) => `--m${k}:${safe(looks[name][which])}`).join(";");
+    const names = Object.keys(styles), rule = (which) => names.map((name, k) => `--m${k}:${safe(styles[name][which])}`).join(";");
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(`:root{${rule("light")}}@media (prefers-color-scheme: dark){:root{${rule("dark")}}}`);
     document.adoptedStyleSheets = [sheet];
     this.number = new Map(names.map((name, k) => [name, k]));
   }
-  style(model) { return { color: `var(--m${this.number.get(model)})`, dash: this.looks[model].dash, model }; }
-  name(model) { return this.looks[model].name; }
+  style(model) { return { color: `var(--m${this.number.get(model)})`, dash: this.styles[model].dash, model }; }
+  name(model) { return this.styles[model].name; }
   shown(model) { return !this.off.has(model); }
   toggle(model) {
     if (!this.off.delete(model)) this.off.add(model);
@@ -35,7 +35,7 @@ class Models {
 const METRICS = { mse: "MSE", nll: "NLL", mae: "MAE", crps: "CRPS", coverage50: "inside 50 %", coverage90: "inside 90 %" };
 const UNITS = { mse: "model units²", nll: "nats a time point", mae: "model units", crps: "model units" };
 
-/** The runs of an experiment as lines, those of models that are switched on. */
+/** Lines of the runs of an experiment, for visible models. */
 function linesOf(context, runs, data, make) {
   return runs.filter((run) => context.models.shown(run.model) && data[run.id])
     .map((run) => ({ name: context.label(run), ...context.models.style(run.model), ...make(data[run.id], run) }));
@@ -78,7 +78,7 @@ function gapChart(context, runs, experiment) {
   const low = Math.min(...all), high = Math.max(...all);
   return new Chart({
     title: "Error against gap length", height: 300, wide: !Object.keys(experiment.calibration).length,
-    x: { label: experiment.time.replace("time", "time since the last reading"), name: "gap", log: low > 0 && high > 50 * low },
+    x: { label: experiment.time.replace("time", "time since the last observation"), name: "gap", log: low > 0 && high > 50 * low },
     y: { label: `RMSE [${experiment.error_unit}]`, zero: true },
     lines: () => linesOf(context, runs, experiment.gaps, (curve) => ({ x: curve.x, y: curve.y, dots: true })),
   });
@@ -97,7 +97,7 @@ function gainChart(context, runs, experiment) {
   });
 }
 
-/** CPU time of a layer against the size of its state, as measured when the page was written. */
+/** CPU time of a layer by the size of its state, measured when the page was written. */
 function runtimeChart(context, runtime) {
   return new Chart({
     title: "Forward and backward pass of one layer, batch 20, 20 steps, one thread", height: 300,

@@ -1,5 +1,5 @@
 "use strict";
-// Elements from code. Every text that comes from data goes through a text node or an attribute, never through HTML.
+// Create elements. Text from data becomes a text node or an attribute, never HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -19,7 +19,7 @@ function fill(node, attributes, children) {
 const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** A number for people: four significant digits, no exponent while it can be read without. */
+/** Format a number with four significant digits, without an exponent if it stays readable. */
 function show(value, digits = 4) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
@@ -34,7 +34,7 @@ function show(value, digits = 4) {
 const whole = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-GB"));
 const fixed = (value, digits) => value.toFixed(digits).replace("-", "−");
 
-/** A table: `head` and each row are lists of texts; the first column names the row. */
+/** Make a table. `head` and each row are lists of texts. The first column names the row. */
 function table(head, rows, options = {}) {
   const cell = (text, k) => el(k === 0 ? "th" : "td", { scope: k === 0 ? "row" : null, class: options.text?.includes(k) ? "text" : null }, text);
   return el("div", { class: options.tall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": options.label || "table" },
@@ -44,7 +44,7 @@ function table(head, rows, options = {}) {
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell))))));
 }
 
-/** The table is made when it is opened: most never are. */
+/** Make the table when it is opened, because most are never opened. */
 function details(summary, make) {
   const box = el("details", {}, el("summary", {}, summary));
   box.addEventListener("toggle", () => { if (box.open && box.children.length === 1) box.append(make()); });

@@ -1,5 +1,5 @@
 "use strict";
-// Frames of a sequence of images: what the model saw, the truth, what each model says, at the time of the cursor.
+// Frames of a sequence of images at the time of the cursor: inputs, truth and predictions.
 
 class Frames {
   constructor(context, series, runs, link) {
@@ -8,8 +8,8 @@ class Frames {
     const sheets = [[series.frames.truth ? "seen" : "input", series.frames.seen, "seen"]];
     if (series.frames.truth) sheets.unshift(["truth", series.frames.truth, "truth"]);
     for (const run of runs) {
-      const said = series.said[run.id];
-      if (said?.frames) sheets.push([context.label(run), said.frames, run.model]);
+      const prediction = series.predictions[run.id];
+      if (prediction?.frames) sheets.push([context.label(run), prediction.frames, run.model]);
     }
     this.sheets = sheets.map(([name, source, kind]) => {
       const image = new Image(), canvas = el("canvas", { width, height, role: "img" });
@@ -45,7 +45,7 @@ class Frames {
 
   shown(sheet) { return !this.context.models.number.has(sheet.kind) || this.context.models.shown(sheet.kind); }
 
-  /** Frame `k` of a sheet into a square of a canvas; false where it was withheld. */
+  /** Draw frame `k` of a sheet on a canvas. Return false if it was withheld. */
   paint(pen, sheet, k, left, size) {
     const { height, width, observed } = this.series.frames, unseen = sheet.kind === "seen" && observed[k] === "0";
     pen.imageSmoothingEnabled = false;
@@ -65,7 +65,7 @@ class Frames {
   }
 }
 
-/** Rows of small frames, each at its time: as many as fit, along the time axis of the charts they are linked with. */
+/** Rows of small frames along the time axis of the linked charts, as many as fit. */
 class Film {
   constructor(frames, link) {
     Object.assign(this, { frames, link });

@@ -1,13 +1,13 @@
 "use strict";
-// The page from its data.
+// Build the page from its data.
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const models = new Models(data.looks), page = document.getElementById("page");
+  const models = new Models(data.styles), page = document.getElementById("page");
   const alike = (run) => data.runs.filter((other) => other.preset === run.preset && other.model === run.model).length;
   const context = {
     models,
-    name: (model) => (data.looks[model] ? models.name(model) : model),
+    name: (model) => (data.styles[model] ? models.name(model) : model),
     label: (run) => labels.get(run.id),
   };
   const flat = (object, where = "") => Object.entries(object).flatMap(([key, value]) =>
@@ -39,9 +39,9 @@
     const dots = runs.some((run) => Object.keys(run.test).length) ? new DotPlot(context, runs, experiment) : null;
     const charts = [dots, learningCurves(context, runs), calibrationChart(context, runs, experiment), gapChart(context, runs, experiment), gainChart(context, runs, experiment)].filter(Boolean);
     const browser = experiment.series.length ? new Browser(context, runs, experiment) : null;
-    const looked = experiment.looked_at ? `Calibration, error by gap and gain are of the first ${experiment.looked_at} test series.` : "";
+    const diagnosed = experiment.diagnosed ? `Calibration, error by gap and gain are of the first ${experiment.diagnosed} test series.` : "";
     panel.replaceChildren(
-      el("section", {}, el("header", {}, el("h2", {}, experiment.preset), el("p", { class: "soft" }, experiment.about, experiment.about ? ". " : "", looked)),
+      el("section", {}, el("header", {}, el("h2", {}, experiment.preset), el("p", { class: "soft" }, experiment.about, experiment.about ? ". " : "", diagnosed)),
         own.length > 1 ? models.legend(own) : null,
         el("div", { class: "grid" }, charts.map((chart) => chart.node)),
         experiment.notes.map((note) => el("p", { class: "note" }, note))),
@@ -52,7 +52,7 @@
     draw();
   }
 
-  /** A label for each run; where those of an experiment are equal, with the settings in which the runs differ. */
+  /** A label for each run. Equal labels of an experiment get the settings that differ. */
   function distinct(runs, short) {
     const groups = new Map(), found = new Map();
     for (const run of runs) {
@@ -60,12 +60,12 @@
       groups.set(key, [...(groups.get(key) || []), run]);
     }
     for (const group of groups.values()) {
-      const each = group.map((run) => new Map(flat(run.settings))), said = [];
+      const each = group.map((run) => new Map(flat(run.settings))), labels = [];
       group.forEach((run, k) => {
         const differs = [...each[k]].filter(([key, value]) => value !== "null" && each.some((other) => other.get(key) !== value));
-        said.push([short(run), ...differs.slice(0, 3).map(([key, value]) => `${key.split(".").at(-1)} ${value.replace(/^"|"$/g, "")}`)].join(", "));
-        const twin = said.filter((label) => label === said[k]).length;
-        found.set(run.id, twin > 1 ? `${said[k]}, run ${twin}` : said[k]);
+        labels.push([short(run), ...differs.slice(0, 3).map(([key, value]) => `${key.split(".").at(-1)} ${value.replace(/^"|"$/g, "")}`)].join(", "));
+        const count = labels.filter((label) => label === labels[k]).length;
+        found.set(run.id, count > 1 ? `${labels[k]}, run ${count}` : labels[k]);
       });
     }
     return found;

@@ -1,5 +1,5 @@
 "use strict";
-// From data to pixels and back.
+// Convert data to pixels and back.
 
 function scale(domain, range, log = false, whole = false) {
   const f = log ? Math.log10 : (v) => v;
@@ -34,7 +34,7 @@ function logTicks([low, high], length, apart) {
   return linearTicks([low, high], Math.max(2, Math.round(length / apart / 2)));
 }
 
-/** The range of numbers, a little wider; null without any. */
+/** The range of numbers with a margin, or null without numbers. */
 function extent(values, { log = false, zero = false, pad = 0.05 } = {}) {
   let low = Infinity, high = -Infinity;
   for (const v of values) {
@@ -49,7 +49,7 @@ function extent(values, { log = false, zero = false, pad = 0.05 } = {}) {
   return [zero && low === 0 ? 0 : low - margin, high + margin];
 }
 
-/** Where `sorted` is nearest to `value`. */
+/** Find the index of the value in `sorted` that is nearest to `value`. */
 function nearest(sorted, value) {
   let low = 0, high = sorted.length - 1;
   while (high - low > 1) { const middle = (low + high) >> 1; if (sorted[middle] < value) low = middle; else high = middle; }

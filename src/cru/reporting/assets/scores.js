@@ -1,5 +1,5 @@
 "use strict";
-// Scores: the paper's tables with ours beside, and every run as a dot beside the paper's range.
+// Scores: the tables of the paper with ours, and every run as a dot next to the range of the paper.
 
 const MARKS = { better: "▲", worse: "▼", inside: "≈" };
 const MARK_WORDS = { better: "better than the paper by more than two of its standard deviations", worse: "worse than the paper by more than two of its standard deviations", inside: "inside two of the paper's standard deviations" };
@@ -33,7 +33,7 @@ function scoreTables(context, tables) {
     el("div", { class: "tables" }, tables.map((table) => scoreTable(context, table))));
 }
 
-/** Every run as a dot, with the paper's mean ± std as a bar: one row a model, best above. */
+/** Every run as a dot, with mean ± std of the paper as a bar. One row per model, the best first. */
 class DotPlot {
   constructor(context, runs, experiment) {
     Object.assign(this, { context, runs: runs.filter((run) => Object.keys(run.test).length), paper: experiment.paper });
@@ -102,7 +102,7 @@ class DotPlot {
   }
 }
 
-/** What was run: one line a run. */
+/** A table with one line per run. */
 function runTable(context, runs) {
   const metrics = ["mse", "nll", "coverage90"].filter((name) => runs.some((run) => Number.isFinite(run.test[name])));
   const head = ["run", ...metrics.map((name) => `test ${METRICS[name]}`), "best epoch", "s / epoch", "parameters", "finished", "settings", "commit"];

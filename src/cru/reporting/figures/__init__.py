@@ -1,4 +1,4 @@
-"""Figures: each a function from plain data to a matplotlib figure. Matplotlib is imported when one is drawn."""
+"""Functions that draw matplotlib figures from plain data. Matplotlib is imported at the first drawing."""
 
 from cru.reporting.figures.comparisons import (
     draw_calibration,

@@ -1,4 +1,4 @@
-"""Draw models side by side: learning curves, calibration, error by gap, Kalman gain, runtime."""
+"""Figures that compare models: learning curves, calibration, error by gap, Kalman gain, runtime."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,7 +8,17 @@ import numpy as np
 from jaxtyping import Float
 
 from cru.evaluation.diagnosis import Curve
-from cru.reporting.figures.style import BLUE, GREY, INK, SKY, line, make_figure, model_style, plain, time_label
+from cru.reporting.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    SKY,
+    line_style,
+    make_figure,
+    model_style,
+    style_axes,
+    time_label,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,39 +34,41 @@ class Learning(NamedTuple):
 
 
 def draw_curves(runs: Mapping[str, Sequence[Learning]], *, metric: str = "mse", title: str = "") -> "Figure":
-    """The validation score against the epoch: all runs of a model in its colour, a dot on the best epoch of each."""
+    """Draw the validation score by epoch: all runs of a model in its colour, with a dot at the best epoch."""
     figure = make_figure(7.0, 4.0)
     axis = figure.subplots()
     lowest = float("inf")
     for model, curves in runs.items():
         for number, curve in enumerate(curves):
-            axis.plot(curve.epochs, curve.scores, label=model_style(model).name if number == 0 else None, **line(model))
+            axis.plot(
+                curve.epochs, curve.scores, label=model_style(model).name if number == 0 else None, **line_style(model)
+            )
             at = min(range(len(curve.scores)), key=curve.scores.__getitem__)
             axis.plot(curve.epochs[at], curve.scores[at], "o", color=model_style(model).light, markersize=4)
             lowest = min(lowest, *curve.scores)
     if lowest > 0:
         axis.set_yscale("log")
-    unit = "nats a time point" if metric == "nll" else "model units²" if metric == "mse" else "model units"
-    plain(axis, x="training [epochs]", y=f"validation {metric.upper()} [{unit}]", title=title)
+    unit = "nats per time point" if metric == "nll" else "model units²" if metric == "mse" else "model units"
+    style_axes(axis, x="training [epochs]", y=f"validation {metric.upper()} [{unit}]", title=title)
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     return figure
 
 
 def draw_calibration(curves: Mapping[str, Curve], *, title: str = "") -> "Figure":
-    """Observed against nominal coverage, a line for each model; one on the diagonal is as sure as it may be."""
+    """Draw observed against nominal coverage of each model. A calibrated model is on the diagonal."""
     figure = make_figure(4.6, 4.4)
     axis = figure.subplots()
     axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
     axis.text(0.97, 0.62, "too sure", color=GREY, fontsize=8, ha="right")
     axis.text(0.06, 0.36, "too wide", color=GREY, fontsize=8)
     for model, curve in curves.items():
-        axis.plot(curve.x, curve.y, marker="o", markersize=3, label=model_style(model).name, **line(model))
+        axis.plot(curve.x, curve.y, marker="o", markersize=3, label=model_style(model).name, **line_style(model))
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ticks = [0, 0.25, 0.5, 0.75, 1]
     labels = [f"{tick:.0%}" for tick in ticks]
     axis.set_xticks(ticks, labels)
     axis.set_yticks(ticks, labels)
-    plain(
+    style_axes(
         axis,
         x="nominal coverage of the central interval [% of targets]",
         y="observed coverage [% of targets]",
@@ -67,30 +79,30 @@ def draw_calibration(curves: Mapping[str, Curve], *, title: str = "") -> "Figure
 
 
 def draw_gaps(curves: Mapping[str, Curve], *, time_unit: str, error: str = "RMSE", title: str = "") -> "Figure":
-    """Error by the time since the model last saw anything, a line for each model; ``error`` labels the axis."""
+    """Draw the error of each model by the time since the last observation. ``error`` labels the axis."""
     figure = make_figure(6.0, 3.6)
     axis = figure.subplots()
     for model, curve in curves.items():
-        axis.plot(curve.x, curve.y, marker="o", markersize=3.5, label=model_style(model).name, **line(model))
+        axis.plot(curve.x, curve.y, marker="o", markersize=3.5, label=model_style(model).name, **line_style(model))
     furthest = max((max(curve.x, default=0.0) for curve in curves.values()), default=0.0)
     nearest = min((min(curve.x, default=1.0) for curve in curves.values()), default=1.0)
     if nearest > 0 and furthest > 50 * nearest:
         axis.set_xscale("log")
     axis.set_ylim(0, None)
-    plain(axis, x=time_label(time_unit).replace("time", "time since the last reading"), y=error, title=title)
+    style_axes(axis, x=time_label(time_unit).replace("time", "time since the last observation"), y=error, title=title)
     axis.legend(fontsize=8, frameon=False)
     return figure
 
 
 def draw_gain_sparseness(groups: Mapping[int, Float[np.ndarray, " n"]], *, features: int, title: str = "") -> "Figure":
-    """The distribution of the norm of the gain for each number of missing features: less is seen, less is trusted.
+    """Draw the distribution of the norm of the gain for each number of missing features.
 
-    The width is the density, the bar the middle half, the dot the median.
+    The width is the density, the bar the interquartile range, the dot the median.
     """
     degrees = [degree for degree in sorted(groups) if len(groups[degree]) > 1]
     if not degrees:
         raise ValueError(
-            "the figure 'gain-sparseness' needs two gains at one number of missing features: look at more series."
+            "the figure 'gain-sparseness' needs two gains at one number of missing features. Use more series."
         )
     figure = make_figure(6.4, 3.8)
     axis = figure.subplots()
@@ -103,7 +115,9 @@ def draw_gain_sparseness(groups: Mapping[int, Float[np.ndarray, " n"]], *, featu
         axis.plot(degree, middle, "o", color="white", markeredgecolor=INK, markersize=5)
     axis.set_xticks(degrees, [f"{degree}\nn = {len(groups[degree]):,}" for degree in degrees])
     axis.set_ylim(0, None)
-    plain(axis, x=f"missing at the time point [of {features} features]", y="norm of the Kalman gain [–]", title=title)
+    style_axes(
+        axis, x=f"missing at the time point [of {features} features]", y="norm of the Kalman gain [–]", title=title
+    )
     return figure
 
 
@@ -112,17 +126,17 @@ def _quartiles(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
     return float(low), float(middle), float(high)
 
 
-SIZES = (10, 20, 40, 80, 160)
+SIZES = (10, 20, 40, 80, 160)  # state sizes M of the measured layers
 _LAYERS = {"cru": "CRU", "f-cru": "FastCRU", "paired": "PairedCRU"}
 
 
 def measure_runtime(
     sizes: Sequence[int] = SIZES, *, batch: int = 20, steps: int = 20, repeats: int = 5
 ) -> dict[str, dict[int, float]]:
-    """CPU seconds of a forward and backward pass of each layer for each M: one thread, best of ``repeats``.
+    """Measure the CPU seconds of a forward and backward pass of each layer for each M.
 
-    Gaps of mean 1 and, for the CRU, transitions of ‖A‖ = 1.2 or so: as a layer is made, A = 0, and its exponential
-    costs nothing.
+    It uses one thread and the fastest of ``repeats``. Gaps have mean 1. The transitions of the CRU have ‖A‖ of about
+    1.2, because A of a new layer is 0, and its exponential would cost nothing.
 
     >>> measure_runtime([4], batch=2, steps=3, repeats=1)["cru"].keys()
     dict_keys([4])
@@ -152,7 +166,7 @@ def measure_runtime(
 
 
 def _randomise_transitions(layer: "Module") -> None:
-    """Transitions as large as after a training."""
+    """Set the transitions to random values of the size after a training."""
     import torch
 
     with torch.no_grad():
@@ -172,16 +186,18 @@ def _step(layer: "Module", x: "Tensor", times: "Tensor") -> None:
 
 
 def draw_runtime(measured: Mapping[str, Mapping[int, float]], *, title: str = "") -> "Figure":
-    """Milliseconds against M, both logarithmic, a line for each layer."""
+    """Draw milliseconds by M for each layer, on logarithmic axes."""
     figure = make_figure(5.6, 3.8)
     axis = figure.subplots()
     for name, seconds in measured.items():
         milliseconds = [1e3 * value for value in seconds.values()]
-        axis.plot(list(seconds), milliseconds, marker="o", markersize=4, label=model_style(name).name, **line(name))
+        axis.plot(
+            list(seconds), milliseconds, marker="o", markersize=4, label=model_style(name).name, **line_style(name)
+        )
     sizes = sorted({size for seconds in measured.values() for size in seconds})
     axis.set(xscale="log", yscale="log")
     axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
     axis.set_xticks([], minor=True)
-    plain(axis, x="latent state size M [dimensions]", y="forward and backward pass [ms of CPU time]", title=title)
+    style_axes(axis, x="latent state size M [dimensions]", y="forward and backward pass [ms of CPU time]", title=title)
     axis.legend(fontsize=8, frameon=False)
     return figure

@@ -1,4 +1,4 @@
-"""Pictures of the pendulum: frames on their time axis, with the gain beneath; and a trajectory filled in."""
+"""Figures of image sequences: frames with the Kalman gain, and interpolated frames."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,7 +7,17 @@ import numpy as np
 from jaxtyping import Float
 
 from cru.evaluation.evaluate import SeriesPrediction
-from cru.reporting.figures.style import GREY, INK, RED, grey, line, make_figure, model_style, plain, time_label
+from cru.reporting.figures.style import (
+    GREY,
+    INK,
+    RED,
+    line_style,
+    make_figure,
+    model_style,
+    show_image,
+    style_axes,
+    time_label,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,39 +27,41 @@ if TYPE_CHECKING:
 def draw_gain_noise(
     outputs: Mapping[str, SeriesPrediction], *, time_unit: str = "frame", count: int = 16, title: str = ""
 ) -> "Figure":
-    """Noisy frames above, beneath them the norm of each model's Kalman gain, along the same time axis: noise is trusted
-    less."""
+    """Draw noisy frames above the norm of the Kalman gain of each model, on the same time axis.
+
+    The gain should be smaller for frames with more noise.
+    """
     output = next(iter(outputs.values()))
     noise, gains = output.noise, {model: one.gain for model, one in outputs.items() if one.gain is not None}
     if noise is None or not noise.any() or not output.is_image or len(gains) < len(outputs):
         raise ValueError(
-            "the figure 'gain-noise' needs noisy images and a Kalman gain: pendulum-regression with cru, say."
+            "the figure 'gain-noise' needs noisy images and a Kalman gain, as in pendulum-regression with cru."
         )
     for model, one in outputs.items():
         if not np.array_equal(one.values, output.values, equal_nan=True):
             raise ValueError(
-                f"the figure 'gain-noise' is of one test sequence, {model} has another: name runs on the same data."
+                f"the figure 'gain-noise' shows one test sequence, but {model} has another. Name runs on the same data."
             )
     figure = make_figure(8.0, 3.6)
     above, axis, below = figure.subplots(3, 1, sharex=True, height_ratios=[0.52, 2.2, 0.8])
-    seen = output.observed  # a frame that was withheld has no picture and no gain
+    seen = output.observed  # a withheld frame has no image and no gain
     times, frames = output.times[seen], output.values[seen, 0]
     span = float(output.times[0]), float(output.times[-1])
     width = (span[1] - span[0]) / count
     for k in _apart(times, count, width):
         at = float(times[k])
-        grey(above, frames[k], (at - 0.46 * width, at + 0.46 * width, 0.0, 1.0))
+        show_image(above, frames[k], (at - 0.46 * width, at + 0.46 * width, 0.0, 1.0))
     above.set(ylim=(0, 1))
     above.axis("off")
     for model, gain in gains.items():
-        axis.plot(times, gain[seen], marker="o", markersize=3, label=model_style(model).name, **line(model))
+        axis.plot(times, gain[seen], marker="o", markersize=3, label=model_style(model).name, **line_style(model))
     axis.set(ylim=(0, None))
     if len(gains) > 1:
         axis.legend(fontsize=8, frameon=False)
     below.fill_between(times, 100 * noise[seen], color=RED, alpha=0.5, step="mid", linewidth=0)
     below.set(ylim=(0, 100), xlim=(span[0] - 0.5 * width, span[1] + 0.5 * width), yticks=[0, 100])
-    plain(axis, y="norm of the\nKalman gain [–]")
-    plain(below, x=time_label(time_unit), y="noise [%]")
+    style_axes(axis, y="norm of the\nKalman gain [–]")
+    style_axes(below, x=time_label(time_unit), y="noise [%]")
     above.set_title(title, loc="left", fontsize=10, color=INK)
     return figure
 
@@ -57,14 +69,14 @@ def draw_gain_noise(
 def draw_trajectory(
     predictions: Mapping[str, SeriesPrediction], *, time_unit: str = "frame", count: int = 18, title: str = ""
 ) -> "Figure":
-    """A sequence of images in rows: the truth, what the models saw of it, what each of them says."""
+    """Draw a sequence of images in rows: the truth, the inputs, and the predictions of each model."""
     first = next(iter(predictions.values()))
     for model, output in predictions.items():
         if not output.is_image or output.mean.shape != output.values.shape:
-            raise ValueError("the figure 'trajectory' needs predictions of images: pendulum-interpolation, say.")
+            raise ValueError("the figure 'trajectory' needs predictions of images, as in pendulum-interpolation.")
         if not np.array_equal(output.targets, first.targets):
             raise ValueError(
-                f"the figure 'trajectory' is of one test sequence, {model} has another: name runs on the same data."
+                f"the figure 'trajectory' shows one test sequence, but {model} has another. Name runs on the same data."
             )
     step = _window(first, count)
     rows: dict[str, Float[np.ndarray, "time height width"]] = {"truth": first.targets[:, 0], "seen": first.values[:, 0]}
@@ -78,7 +90,7 @@ def draw_trajectory(
             if name == "seen" and not first.observed[k]:
                 _blank(axis)
             else:
-                grey(axis, frames[k])
+                show_image(axis, frames[k])
                 axis.set_aspect("equal")
         row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     for axis, k in zip(axes[-1], step, strict=False):
@@ -89,12 +101,12 @@ def draw_trajectory(
 
 
 def pick_by_noise(outputs: list[SeriesPrediction]) -> SeriesPrediction:
-    """The sequence whose noise changes most, where the data knows the noise; else the first."""
+    """Pick the sequence with the largest standard deviation of noise, or the first one if the noise is unknown."""
     return max(outputs, key=lambda o: 0.0 if o.noise is None else float(np.std(o.noise)))
 
 
 def _apart(times: Float[np.ndarray, " time"], count: int, width: float) -> list[int]:
-    """Time points as even as they come, at least ``width`` apart, so that their frames do not overlap."""
+    """Pick time points at least ``width`` apart, so that their frames do not overlap."""
     chosen: list[int] = []
     for k, time in enumerate(times):
         if not chosen or time - times[chosen[-1]] >= width:
@@ -103,7 +115,7 @@ def _apart(times: Float[np.ndarray, " time"], count: int, width: float) -> list[
 
 
 def _window(output: SeriesPrediction, count: int) -> range:
-    """``count`` neighbouring frames, among which the most change between seen and withheld."""
+    """Pick the ``count`` consecutive frames with most changes between observed and withheld."""
     changes = np.abs(np.diff(output.observed.astype(int)))
     starts = range(max(1, len(output.times) - count + 1))
     start = max(starts, key=lambda s: int(changes[s : s + count - 1].sum()))

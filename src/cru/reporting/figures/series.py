@@ -1,4 +1,4 @@
-"""Draw series: the observations of one with a model's predictions, or a few of a dataset."""
+"""Draw one series with the predictions of a model, or some series of a dataset."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -8,12 +8,12 @@ import numpy as np
 
 from cru.data.series import SeriesSet
 from cru.evaluation.evaluate import SeriesPrediction
-from cru.reporting.figures.style import BLUE, GREY, INK, SKY, grey, make_figure, plain, time_label, with_unit
+from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, show_image, style_axes, time_label, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BANDS = (0.9, 0.5)
+BANDS = (0.9, 0.5)  # levels of the prediction intervals
 
 
 def draw_series(
@@ -26,11 +26,13 @@ def draw_series(
     title: str = "",
     rows: int = 5,
 ) -> "Figure":
-    """A panel for each of the features with most targets: readings and what was withheld, or the truth of a regression;
-    the mean, 50 and 90 % bands."""
+    """Draw a panel for each of the features with most targets.
+
+    A panel shows observed and withheld values, or the targets of a regression, and the mean with 50 and 90 % bands.
+    """
     if output.std is None:
         raise ValueError(
-            "the figure 'series' needs Gaussian predictions of features: take the figure 'trajectory' for images."
+            "the figure 'series' needs Gaussian predictions of features. Use the figure 'trajectory' for images."
         )
     chosen = np.sort(np.argsort(-output.target_mask.sum(0), kind="stable")[:rows])
     figure = make_figure(7.4, 1.2 + 1.35 * len(chosen))
@@ -43,7 +45,7 @@ def draw_series(
             axis.fill_between(output.times, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level:.0%} band")
         axis.plot(output.times, mean, color=BLUE, linewidth=1.3, label="mean")
         known, hidden = output.target_mask[:, k], output.hidden[:, k]
-        if regression:  # the readings are something else
+        if regression:  # the inputs are another quantity
             axis.plot(
                 output.times[known], output.targets[known, k], color=INK, linewidth=0.9, linestyle="--", label="truth"
             )
@@ -55,19 +57,19 @@ def draw_series(
                 axis.plot(output.times[withheld], output.targets[withheld, k], "o", label="withheld", **open_dots)
         known_values = output.targets[known, k]
         if len(known_values):
-            margin = 0.25 * float(np.ptp(known_values)) or 1.0  # a feature that never varies
+            margin = 0.25 * float(np.ptp(known_values)) or 1.0  # 1 for a constant feature
             axis.set_ylim(float(known_values.min()) - margin, float(known_values.max()) + margin)
-        plain(axis, y=with_unit(names[k], units[k] if units else ""))
+        style_axes(axis, y=with_unit(names[k], units[k] if units else ""))
         axis.yaxis.label.set_fontsize(8)
-    plain(axes[-1], x=time_label(time_unit))
-    plain(axes[0], title=title)
+    style_axes(axes[-1], x=time_label(time_unit))
+    style_axes(axes[0], title=title)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     return figure
 
 
 def draw_dataset(series: SeriesSet, *, title: str = "", count: int = 4) -> "Figure":
-    """``count`` typical series: frames in a row for images, dots over time for features."""
+    """Draw ``count`` typical series: rows of frames for images, dots over time for features."""
     typical = np.flatnonzero(series.lengths >= np.median(series.lengths))
     chosen = np.unique(typical[np.linspace(0, len(typical) - 1, count).astype(int)])
     shown = series.take(chosen)
@@ -77,14 +79,14 @@ def draw_dataset(series: SeriesSet, *, title: str = "", count: int = 4) -> "Figu
 
 
 def _frames(series: SeriesSet, count: int = 12) -> "Figure":
-    """Each series a row of images at even steps of its 50, with frame number and share of noise above."""
+    """Draw each series as a row of equally spaced images, with frame number and fraction of noise."""
     figure = make_figure(12.0, 1.2 * len(series) + 0.5)
     axes = figure.subplots(len(series), count, squeeze=False)
     for i, row in enumerate(axes):
         start, stop = series.offsets[i : i + 2]
         steps = np.linspace(start, stop - 1, count).astype(int)
         for step, axis in zip(steps, row, strict=True):
-            grey(axis, series.values[step, 0] / 255)
+            show_image(axis, series.values[step, 0] / 255)
             noise = series.per_time["noise"][step] if "noise" in series.per_time else 1.0
             share = f", {1 - noise:.0%} noise" if noise < 1 else ""
             axis.set_title(f"t = {series.times[step]:g}{share}", fontsize=7)
@@ -94,7 +96,7 @@ def _frames(series: SeriesSet, count: int = 12) -> "Figure":
 
 
 def _lines(series: SeriesSet, rows: int = 5) -> "Figure":
-    """The features observed most, one row each, one column a series."""
+    """Draw the features with most observations in rows, and the series in columns."""
     features = np.sort(np.argsort(-series.mask.sum(0), kind="stable")[:rows])
     figure = make_figure(3.3 * len(series) + 0.7, 1.3 * len(features) + 1)
     axes = figure.subplots(len(features), len(series), squeeze=False, sharex="col", sharey="row")
@@ -105,10 +107,10 @@ def _lines(series: SeriesSet, rows: int = 5) -> "Figure":
             times, values = series.times[part][seen], series.values[part, k][seen]
             axis.plot(times, values, "-", color=GREY, linewidth=0.4)
             axis.plot(times, values, ".", color=BLUE, markersize=2.5)
-            plain(axis)
-        plain(row[0], y=with_unit(series.names[k], series.units[k] if series.units else ""))
+            style_axes(axis)
+        style_axes(row[0], y=with_unit(series.names[k], series.units[k] if series.units else ""))
     for i, axis in enumerate(axes[0]):
-        plain(axis, title=series.ids[i])
+        style_axes(axis, title=series.ids[i])
     for axis in axes[-1]:
-        plain(axis, x=time_label(series.time_unit))
+        style_axes(axis, x=time_label(series.time_unit))
     return figure

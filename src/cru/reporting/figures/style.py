@@ -1,4 +1,4 @@
-"""Draw figures in one style: size, fonts, axes, and how a file is written."""
+"""The common style of figures: colours, size, fonts, axes and file formats."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ INK, GREY = "#222222", "#767676"
 
 
 class ModelStyle(NamedTuple):
-    """How a model is drawn: its title, a colour on white paper, a colour on a dark screen, the dashes of a line."""
+    """Style of a model: display name, colour on a light background, colour on a dark background, dashes."""
 
     name: str
     light: str
@@ -27,7 +27,7 @@ class ModelStyle(NamedTuple):
 
 
 _DASH, _DOT = (5.0, 2.0), (1.5, 1.5)
-_COLOURS: dict[str, tuple[Any, ...]] = {  # light, dark, and the dashes of a line
+_COLOURS: dict[str, tuple[Any, ...]] = {  # colours on light and dark background, dashes
     "cru": (BLUE, "#5AB4F0"),
     "f-cru": (SKY, "#A6D8F7", _DASH),
     "bi-cru": (BLUE, "#5AB4F0", _DOT),
@@ -58,7 +58,7 @@ _COLOURS: dict[str, tuple[Any, ...]] = {  # light, dark, and the dashes of a lin
 
 
 def model_style(model: str) -> ModelStyle:
-    """Find the style of a model. One without a colour of its own is black, or white on a dark screen."""
+    """Return the style of a model. An unknown model is black, or white on a dark background."""
     title = MODELS[model].title if model in MODELS else model
     return ModelStyle(title, *_COLOURS.get(model, (INK, "#EEEEEE")))
 
@@ -68,14 +68,14 @@ _TIME_UNITS = {"D": "days", "h": "hours", "": ""}
 
 
 def make_figure(width: float = 7.0, height: float = 3.6) -> "Figure":
-    """An empty figure, in inches; nothing is shared with pyplot, so that no window or state is left behind."""
+    """Make an empty figure of a size in inches, without pyplot and its global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=160, layout="constrained")
 
 
-def plain(axis: "Axes", *, x: str = "", y: str = "", title: str = "") -> None:
-    """Two spines, quiet ticks, a name and a unit on each axis."""
+def style_axes(axis: "Axes", *, x: str = "", y: str = "", title: str = "") -> None:
+    """Set the style of axes: two spines, grey ticks, labels and title."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(GREY)
     axis.tick_params(colors=GREY, labelcolor=INK, labelsize=8)
@@ -87,14 +87,14 @@ def plain(axis: "Axes", *, x: str = "", y: str = "", title: str = "") -> None:
         axis.set_title(title, loc="left", fontsize=10, color=INK)
 
 
-def line(model: str) -> dict[str, Any]:
-    """How a model's line is drawn."""
+def line_style(model: str) -> dict[str, Any]:
+    """Return the line style of a model."""
     chosen = model_style(model)
     return {"color": chosen.light, "linestyle": (0, chosen.dash) if chosen.dash else "-", "linewidth": 1.6}
 
 
 def with_unit(name: str, unit: str) -> str:
-    """The label of an axis.
+    """Format the label of an axis.
 
     >>> with_unit("TMAX", "°C")
     'TMAX [°C]'
@@ -103,24 +103,24 @@ def with_unit(name: str, unit: str) -> str:
 
 
 def time_label(unit: str) -> str:
-    """The label of a time axis; pandas' "D" is written out."""
+    """Format the label of a time axis. The units "D" and "h" are written out."""
     return with_unit("time", _TIME_UNITS.get(unit, unit))
 
 
-def grey(axis: "Axes", image: np.ndarray, extent: tuple[float, float, float, float] | None = None) -> None:
-    """A picture of brightness 0 to 1."""
+def show_image(axis: "Axes", image: np.ndarray, extent: tuple[float, float, float, float] | None = None) -> None:
+    """Show an image with brightness 0 to 1."""
     axis.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent, aspect="auto")
 
 
 def check_path(path: Path) -> Path:
-    """``path``, if a picture can be written there."""
+    """Return ``path``, or raise if its suffix is not a format of figures."""
     if path.suffix.lower() not in FORMATS:
         raise InputError("out", f"end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}", f"{str(path)!r}")
     return path
 
 
 def save(figure: "Figure", path: Path) -> Path:
-    """Write a picture; an SVG keeps its text as text, so that it can be searched and read aloud."""
+    """Write a figure. An SVG keeps text as text, for search and screen readers."""
     import matplotlib
 
     check_path(path).parent.mkdir(parents=True, exist_ok=True)
