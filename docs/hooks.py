@@ -1,0 +1,51 @@
+"""Hooks of the documentation site: formulas become MathML, and every public object must be in the API reference.
+
+MathML needs no script and no network in the reader's browser. An object without docstring is not in the reference.
+"""
+
+import html
+import logging
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+from latex2mathml.converter import convert
+
+LOG = logging.getLogger("mkdocs.hooks.cru")  # a warning fails a strict build
+PACKAGES = ("functional", "layers", "models", "data", "training", "evaluation", "forecaster", "reporting.figures")
+FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.S)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Replace the formulas of a page by MathML."""
+    return FORMULA.sub(_render, content)
+
+
+def _render(found: re.Match[str]) -> str:
+    tag, formula = found[1], html.unescape(found[2])
+    return f'<{tag} class="math">{convert(formula, display="block" if tag == "div" else "inline")}</{tag}>'
+
+
+def on_post_build(config: Any) -> None:
+    """Warn of every public class, function or method that is not in the reference."""
+    _, content = (Path(config["site_dir"]) / "objects.inv").read_bytes().split(b"using zlib.\n")
+    shown = {line.split()[0] for line in zlib.decompress(content).decode().splitlines()}
+    for path in _public_paths():
+        if path not in shown:
+            LOG.warning("%s is not in the API reference: it has no docstring, or no page shows it", path)
+
+
+def _public_paths() -> Iterator[str]:
+    package = griffe.load("cru", search_paths=["src"])
+    for module in (package[name] for name in PACKAGES):
+        for name in map(str, module.exports):
+            if name.isupper():
+                continue  # a constant: its page describes it
+            member = module[name][name] if module[name].is_module else module[name]  # such as `update.update`
+            yield member.canonical_path
+            if member.is_class:
+                members = member.members.values()
+                yield from (each.canonical_path for each in members if each.is_function and not each.name.startswith("_"))
