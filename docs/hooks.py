@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: formulas become MathML, and every public object must be in the API reference.
+"""Hooks of the documentation site: formulas become MathML, examples become code, and the API reference is complete.
 
 MathML needs no script and no network in the reader's browser. An object without docstring is not in the reference.
 """
@@ -17,6 +17,17 @@ from latex2mathml.converter import convert
 LOG = logging.getLogger("mkdocs.hooks.cru")  # a warning fails a strict build
 PACKAGES = ("functional", "layers", "models", "data", "training", "evaluation", "forecaster", "reporting.figures")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.S)
+EXAMPLE = re.compile(r"^( *)>>> .*(?:\n *\S.*)*", re.M)  # up to an empty line
+
+
+class Examples(griffe.Extension):
+    """Put the examples of docstrings into fences, so that they are shown as code."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of an object."""
+        if obj.docstring:
+            text = re.sub(r" *# doctest: .*", "", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", text)
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -47,5 +58,5 @@ def _public_paths() -> Iterator[str]:
             member = module[name][name] if module[name].is_module else module[name]  # such as `update.update`
             yield member.canonical_path
             if member.is_class:
-                members = member.members.values()
-                yield from (each.canonical_path for each in members if each.is_function and not each.name.startswith("_"))
+                methods = (each for each in member.members.values() if each.is_function)
+                yield from (each.canonical_path for each in methods if not each.name.startswith("_"))

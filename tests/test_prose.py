@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = ROOT / "docs" / "reference" / "results.md"  # `cru table` writes it; its words are in `cru.reporting.render`
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page != GENERATED]
 AVERAGE, LONGEST = 16, 35
 
 
@@ -30,9 +31,9 @@ def words(sentence: str) -> int:
 
 def test_it_counts_as_a_reader_does() -> None:
     text = "# A heading of many words.\n\nOne two `a b c` 0.5 four. Is [a b](c.md) it? Yes!\n\n- an item\n- a $x y$\n"
-    text += "\n```python\nnot. this.\n```\n\n| nor | this. |\n|---|---|\n\n$$\nx. y.\n$$\n\n    nor. this.\n\nEnd of it\n"
-    expected = ["One two code 0.5 four", "Is a b it", "Yes", "an item", "a code", "End of it"]
-    assert sentences(text) == expected and list(map(words, expected)) == [5, 4, 1, 2, 2, 3]
+    text += "\n```python\nnot. this.\n```\n\n| nor | this. |\n|---|---|\n\n$$\nx. y.\n$$\n\n    nor this.\n\nThe end\n"
+    expected = ["One two code 0.5 four", "Is a b it", "Yes", "an item", "a code", "The end"]
+    assert sentences(text) == expected and list(map(words, expected)) == [5, 4, 1, 2, 2, 2]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
