@@ -17,6 +17,7 @@ from latex2mathml.converter import convert
 LOG = logging.getLogger("mkdocs.hooks.cru")  # a warning fails a strict build
 PACKAGES = ("functional", "layers", "models", "data", "training", "evaluation", "forecaster", "reporting.figures")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.S)
+PRIME = re.compile(r"<msup>(<m[io]>[^<]*</m[io]>)<mi>&#x02032;</mi></msup>")  # most fonts raise the sign itself
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n *\S.*)*", re.M)  # up to an empty line
 
 
@@ -37,7 +38,9 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def _render(found: re.Match[str]) -> str:
     tag, formula = found[1], html.unescape(found[2])
-    return f'<{tag} class="math">{convert(formula, display="block" if tag == "div" else "inline")}</{tag}>'
+    converted = convert(formula, display="block" if tag == "div" else "inline")
+    converted = PRIME.sub(r"<mrow>\1<mo>&#x02032;</mo></mrow>", converted)
+    return f'<{tag} class="math">{converted}</{tag}>'
 
 
 def on_post_build(config: Any) -> None:
