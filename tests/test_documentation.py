@@ -52,3 +52,15 @@ def test_the_results_are_those_of_the_ledger() -> None:
     seconds = read_seconds(ROOT / "results" / "seconds.json")
     written = render.markdown(tables.tables(entries, seconds=seconds), left_out, tables.others(entries))
     assert (ROOT / "docs" / "reference" / "results.md").read_text() == written
+
+
+def test_the_pages_name_files_that_exist() -> None:
+    """Such as ``src/cru/models/base.py``, or ``models/base.py`` for short."""
+    for page in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS):
+        for path in re.findall(r"(?:\w+/)+[a-z_]\w+\.(?:py|cpp|h|toml)\b", page.read_text()):
+            assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "cru")), (page.name, path)
+
+
+def test_the_api_reference_lists_every_public_name() -> None:
+    index = (ROOT / "docs" / "reference" / "api" / "index.md").read_text()
+    assert [name for name in cru.__all__ if f"`{name}`" not in index] == []
