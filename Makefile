@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test quick install lint bench fuzz sanitize clean
+.PHONY: demo test quick install lint docs bench fuzz sanitize clean
 
 demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: table and pictures in build/demo, 2 minutes
 	$(BIN)/python examples/demo.py
@@ -21,6 +21,9 @@ lint: install          ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: install          ## the documentation site in build/site; a broken link or an undocumented public object fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: install         ## speed, one thread, CPU time: tables on the screen and JSON in build/bench
 	$(BIN)/python benchmarks/layers.py
@@ -40,5 +43,5 @@ clean:                 ## back to a fresh clone
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@

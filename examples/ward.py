@@ -1,4 +1,4 @@
-"""Watch intensive-care patients as readings arrive: docs/ward.md, on real patients.
+"""Watch intensive-care patients as readings arrive: docs/tutorials/intensive-care.md, on real patients.
 
     python examples/ward.py [--patients 4000] [--minutes 12] [--out docs/pictures]
 

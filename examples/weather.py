@@ -1,4 +1,4 @@
-"""Forecast weather stations with gaps: docs/weather.md, on real stations.
+"""Forecast weather stations with gaps: docs/tutorials/first-forecast.md, on real stations.
 
     python examples/weather.py [--stations 700] [--minutes 12] [--out docs/pictures]
 

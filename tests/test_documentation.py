@@ -17,12 +17,9 @@ from cru.reporting.ledger import compare_with_presets
 from cru.reporting.timing import read_seconds
 
 ROOT = Path(__file__).parent.parent
-OWN_TEST = {
-    "data.md",
-    "weather.md",
-    "ward.md",
-}  # tests/data/test_documentation.py, on small raw files; test_tutorials.py
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in OWN_TEST)]
+OWN_TEST = {"load-a-dataset.md", "first-forecast.md", "intensive-care.md"}  # tests/data, test_tutorials.py
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [page for page in (ROOT / "README.md", *DOCS) if "```python" in page.read_text() and page.name not in OWN_TEST]
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(cru.__path__, "cru.") if not module.name.endswith("__main__")
 )
@@ -49,9 +46,21 @@ def test_pages(page: Path, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_the_results_are_those_of_the_ledger() -> None:
-    """As ``cru table --out docs/results.md`` writes them."""
+    """As ``cru table --out docs/reference/results.md`` writes them."""
     entries = compare_with_presets(ledger.read(ROOT / "results" / "ledger.jsonl"))
     left_out = tables.count_left_out(entries)
     seconds = read_seconds(ROOT / "results" / "seconds.json")
     written = render.markdown(tables.tables(entries, seconds=seconds), left_out, tables.others(entries))
-    assert (ROOT / "docs" / "results.md").read_text() == written
+    assert (ROOT / "docs" / "reference" / "results.md").read_text() == written
+
+
+def test_the_pages_name_files_that_exist() -> None:
+    """Such as ``src/cru/models/base.py``, or ``models/base.py`` for short."""
+    for page in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS):
+        for path in re.findall(r"(?:\w+/)+[a-z_]\w+\.(?:py|cpp|h|toml)\b", page.read_text()):
+            assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "cru")), (page.name, path)
+
+
+def test_the_api_reference_lists_every_public_name() -> None:
+    index = (ROOT / "docs" / "reference" / "api" / "index.md").read_text()
+    assert [name for name in cru.__all__ if f"`{name}`" not in index] == []

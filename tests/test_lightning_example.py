@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import nn
 
-PAGE = Path(__file__).parent.parent / "docs" / "layers-in-your-model.md"
+PAGE = Path(__file__).parent.parent / "docs" / "tutorials" / "layer-in-your-module.md"
 
 
 class Module(nn.Module):

@@ -22,7 +22,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": 
 
 
 def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text(), re.S)
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "tutorials" / page).read_text(), re.S)
 
 
 def run(page: str, folder: Path, monkeypatch) -> tuple[dict, list[str]]:
@@ -43,15 +43,15 @@ def run(page: str, folder: Path, monkeypatch) -> tuple[dict, list[str]]:
 
 
 def test_weather(tmp_path, monkeypatch) -> None:
-    names, _ = run("weather.md", tmp_path, monkeypatch)
+    names, _ = run("first-forecast.md", tmp_path, monkeypatch)
     answers = names["model"].predict(names["known"], at=names["days"])
     warm = answers[answers["variable"] == "TMAX"].set_index("date")
     width = warm["hi-90"] - warm["lo-90"]
-    assert width["1990-07-20"] > width["1990-06-20"]  # the last day of the gap, and a day among readings
+    assert width["1990-07-20"] > width["1990-06-20"]  # the last day of the gap, and a day among observations
 
 
 def test_ward(tmp_path, monkeypatch) -> None:
-    names, printed = run("ward.md", tmp_path, monkeypatch)
+    names, printed = run("intensive-care.md", tmp_path, monkeypatch)
     answers = [json.loads(line) for line in printed]
     assert [answer.get("time") for answer in answers] == [0.5, 6.5, 1.4, 2.0, None]
     assert answers[0]["predictions"].keys() == {"HR", "MAP", "Temp"}

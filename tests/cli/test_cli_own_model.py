@@ -1,4 +1,4 @@
-"""A class of one's own, in a file beside the runs, as docs/models.md has it."""
+"""A class of one's own, in a file beside the runs, as docs/how-to/write-your-own-model.md has it."""
 
 import json
 import re

@@ -144,7 +144,7 @@ def test_real_patients(real_data, shared_cache):
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("published", "reached", "tolerance"),
-    [(True, [0.53e-2, 0.50e-2], 0.08), (False, [0.665e-2, 0.602e-2], 0.01)],  # as measured elsewhere, docs/data.md's
+    [(True, [0.53e-2, 0.50e-2], 0.08), (False, [0.665e-2, 0.602e-2], 0.01)],  # docs/reference/data.md
 )
 def test_real_trivial_predictors(real_data, shared_cache, published, reached, tolerance):
     """The patient's own mean and last value so far, with the published minima and without, averaged over four splits.
