@@ -14,7 +14,6 @@ from torch import Tensor
 from cru.functional.belief import Belief
 from cru.functional.expm import lobatto
 from cru.functional.transition import EigenTransition, Transition
-from cru.native.build import library
 from cru.native.call import (
     Eight,
     Eleven,
@@ -35,6 +34,7 @@ from cru.native.layout import (
     LocallyLinearInputs,
     LocallyLinearSizes,
 )
+from cru.native.libraries import library
 
 
 def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:

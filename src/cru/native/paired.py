@@ -9,7 +9,6 @@ from torch import Tensor
 
 from cru.functional.belief import Belief
 from cru.functional.paired import Hop
-from cru.native.build import paired_library
 from cru.native.call import (
     Eight,
     Eleven,
@@ -33,6 +32,7 @@ from cru.native.layout import (
     SmoothGradients,
     SmoothInputs,
 )
+from cru.native.libraries import paired_library
 
 
 def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:

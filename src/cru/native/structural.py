@@ -10,7 +10,6 @@ from torch import Tensor
 
 from cru.functional.gaps import gaps
 from cru.functional.structural import Components, Filtered, Smoothed, StructuralState
-from cru.native.build import structural_library
 from cru.native.call import check_tensors, pointers, switched_off, threaded, transformed
 from cru.native.layout import (
     MAX_COEFFICIENTS,
@@ -20,6 +19,7 @@ from cru.native.layout import (
     StructuralSizes,
     StructuralSmoothOutputs,
 )
+from cru.native.libraries import structural_library
 
 _OUTPUTS: dict[str, type[ctypes.Structure]] = {
     "filter": StructuralFilterOutputs,
@@ -131,7 +131,7 @@ def nll_structural(
     return nll.to(values.dtype)
 
 
-class _Inputs(NamedTuple):
+class _StructuralTensors(NamedTuple):
     """The tensors of a call, with the names of `StructuralInputs`. They are contiguous and in double."""
 
     delta: Tensor
@@ -151,7 +151,7 @@ class _Likelihood(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *tensors: Any) -> Tensor:
-        inputs = _Inputs(*tensors)
+        inputs = _StructuralTensors(*tensors)
         batch, _, variables = inputs.values.shape
         nll = inputs.values.new_empty(batch, variables)
         if not any(ctx.needs_input_grad):
@@ -170,7 +170,7 @@ class _Likelihood(torch.autograd.Function):
         grad_rate, grad_var = (torch.einsum("bv,bvd->vd", weight, grad) for grad in (rate, var))
         grads = {"values": weight[:, None] * values, "rate": grad_rate, "var": grad_var}
         grads["noise"] = (weight * noise).sum(0)
-        return tuple(grads.get(name) for name in _Inputs._fields)
+        return tuple(grads.get(name) for name in _StructuralTensors._fields)
 
 
 def _inputs(
@@ -180,7 +180,7 @@ def _inputs(
     regressors: Tensor,
     components: Components,
     state: StructuralState | None,
-) -> _Inputs:
+) -> _StructuralTensors:
     """Check the tensors of a call and convert them to what the compiled code reads."""
     batch, time, variables = values.shape
     each = (variables, regressors.shape[-1])
@@ -200,10 +200,10 @@ def _inputs(
     delta, values, regressors, rate, var, noise = (
         tensor.double().contiguous() for tensor in (delta, values, regressors, *components)
     )
-    return _Inputs(delta, values, mask.contiguous(), regressors, rate, var, noise, **start)
+    return _StructuralTensors(delta, values, mask.contiguous(), regressors, rate, var, noise, **start)
 
 
-def _run(name: str, inputs: _Inputs, outputs: Mapping[str, Tensor | None], groups: int = 1) -> None:
+def _run(name: str, inputs: _StructuralTensors, outputs: Mapping[str, Tensor | None], groups: int = 1) -> None:
     """Call a compiled function for all problems. A problem is one variable of one series."""
     batch, time, variables = inputs.values.shape
     sizes = StructuralSizes(time=time, variables=variables, coefficients=inputs.regressors.shape[-1], groups=groups)
