@@ -1,6 +1,10 @@
 """The ``cru`` command. Each verb is a file of this folder; nothing heavy is imported before a verb runs."""
 
+from importlib.util import find_spec
 from typing import Annotated
+
+if not (find_spec("typer") and find_spec("rich")):
+    raise SystemExit("cru: the command needs typer and rich: pip install 'cru[cli]'.")
 
 import typer
 

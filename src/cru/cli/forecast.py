@@ -19,8 +19,9 @@ def forecast(
     allow_code: AllowCode = False,
 ) -> None:
     """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
+    from cru.data.table_files import write_file
     from cru.forecaster import Forecaster
-    from cru.forecaster.table_io import check_ending, write_frame
+    from cru.forecaster.table_io import check_ending
 
     check_ending(out)
     find_own_code(allow_code=allow_code)
@@ -29,5 +30,5 @@ def forecast(
     console = make_console()
     with noting(console):
         answers = forecaster.forecast(table, **steps, level=level or [50, 90])
-        write_frame(answers, out)
+        write_file(answers, out)
     console.print(f"{len(answers):,} rows in {out}.", soft_wrap=True)

@@ -107,4 +107,4 @@ def _started(folder: Path) -> bool:
 def _leave(engine: Any) -> None:
     """End the process group where there is one, so that no worker waits for another."""
     if engine.share[1] > 1:
-        engine.accelerator.end_training()
+        engine.end()

@@ -136,7 +136,6 @@ def answers(live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], s
 
 def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
     """Take in one line, and predict."""
-    import numpy as np
 
     try:
         asked = json.loads(line)
@@ -154,6 +153,6 @@ def answer(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -
         return {"id": name, "time": time, "dropped": "late"}
     if gap and values is not None:
         clock = live.forecaster.clock_
-        later = clock.stamps(np.array([clock.number(time) + gap]))[0]
+        later = clock.stamp(clock.number(time) + gap)
         time = later if clock.kind == "number" else later.isoformat()
     return {"id": name, "time": time, "predictions": live.predict(name, time, level=levels)}

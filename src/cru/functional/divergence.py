@@ -1,7 +1,8 @@
 """Kullback-Leibler divergences between Gaussians, entry by entry."""
 
-from jaxtyping import Float
 from torch import Tensor
+
+from cru.shapes import Float
 
 
 def gaussian_kl(

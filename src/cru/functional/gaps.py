@@ -1,8 +1,9 @@
 """From absolute times to gaps, without losing precision: the difference is taken before any cast."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
+
+from cru.shapes import Bool, Float
 
 ROUNDING = 4  # units in the last place
 LONGEST_GAP = 1e15

@@ -6,11 +6,11 @@ An encoder is any module from (n, *input) to (n, features): these two are what t
 from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.layers.modes import evaluating
+from cru.shapes import Bool, Float
 
 NORM_FLOOR = 1e-8
 CHUNK = 64  # pictures

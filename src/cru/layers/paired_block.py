@@ -4,13 +4,13 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.functional import Belief
 from cru.functional.carry_forward import last_seen
 from cru.layers.paired import PairedCRU
+from cru.shapes import Bool, Float
 
 SMALL_VARIANCE = 1e-6
 INITIAL_PAIRS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: a level, a drift, the last value

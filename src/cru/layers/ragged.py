@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
+
+from cru.shapes import Bool, Float, Int64, Shaped
 
 ROUNDING = 1e-3  # of a part, by which a gap may exceed a whole number of them
 

@@ -1,10 +1,10 @@
 """Multi-time attention: a series of any times, read at any other times (Shukla and Marlin 2021)."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.layers.checks import require
+from cru.shapes import Bool, Float
 
 _LOWEST = -600.0  # e^-600 of the largest weight: next to nothing, and far from where float64 ends
 

@@ -7,12 +7,12 @@ from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from cru.functional.gaps import clip_gaps
 from cru.functional.likelihood import bernoulli_nll, gaussian_nll, mean_over_times
 from cru.models.config import ModelConfig
+from cru.shapes import Bool, Float, Int64
 
 
 @runtime_checkable

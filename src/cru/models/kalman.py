@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import Belief, FilterResult
@@ -20,6 +19,7 @@ from cru.models.networks import (
     make_variance_decoder,
 )
 from cru.models.output_head import OutputHead
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

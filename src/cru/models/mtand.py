@@ -6,7 +6,6 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.layers.time_attention import TimeAttention, TimeEmbedding
@@ -15,6 +14,7 @@ from cru.models.baseline import unit_times
 from cru.models.networks import default_state_size
 from cru.models.output_head import OutputHead
 from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,13 @@
 """The end of every model: networks whose raw outputs become a mean and a variance, or a probability."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import positive
 from cru.functional.likelihood import clamp_value
 from cru.layers.encoders import apply_where
 from cru.models.base import Spec
+from cru.shapes import Bool, Float
 
 _LIMIT = 15.0  # of a logit: beyond 17 a probability is 1 in float32, and one that is wrong would have no gradient
 

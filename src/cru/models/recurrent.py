@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.models.base import BatchLike, Model, Prediction
 from cru.models.output_head import OutputHead
+from cru.shapes import Float
 
 
 class Hidden(NamedTuple):

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief
@@ -35,6 +34,7 @@ from cru.native.layout import (
     LocallyLinearSizes,
 )
 from cru.native.libraries import library
+from cru.shapes import Bool, Float
 
 
 def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:

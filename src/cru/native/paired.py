@@ -4,7 +4,6 @@ import ctypes
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief
@@ -33,6 +32,7 @@ from cru.native.layout import (
     SmoothInputs,
 )
 from cru.native.libraries import paired_library
+from cru.shapes import Bool, Float
 
 
 def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:

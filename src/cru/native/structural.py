@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from cru.functional.gaps import gaps
@@ -20,6 +19,7 @@ from cru.native.layout import (
     StructuralSmoothOutputs,
 )
 from cru.native.libraries import structural_library
+from cru.shapes import Bool, Float, Float64, Int64
 
 _OUTPUTS: dict[str, type[ctypes.Structure]] = {
     "filter": StructuralFilterOutputs,

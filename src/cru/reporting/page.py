@@ -11,10 +11,11 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.evaluation.evaluate import SeriesPrediction
+from cru.extras import require_extra
 from cru.reporting.tables import Table, TableCell, tables
+from cru.shapes import Float
 
 SCRIPTS = ("dom.js", "scale.js", "chart.js", "charts.js", "scores.js", "frames.js", "browser.js", "main.js")
 
@@ -102,8 +103,7 @@ def numbers(values: Float[np.ndarray, " n"], digits: int = 4) -> list[float | in
 
 def strip(frames: Float[np.ndarray, "time height width"]) -> str:
     """Frames of brightness 0 to 1, one above another, as the address of a PNG."""
-    from PIL import Image
-
+    Image = require_extra("PIL.Image", "plots")
     pixels = np.rint(np.clip(frames, 0, 1) * 255).astype(np.uint8).reshape(-1, frames.shape[2])
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", optimize=True)

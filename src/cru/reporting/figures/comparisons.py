@@ -5,10 +5,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.evaluation.diagnosis import Curve
 from cru.reporting.figures.style import BLUE, GREY, INK, SKY, line, make_figure, model_style, plain, time_label
+from cru.shapes import Float
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

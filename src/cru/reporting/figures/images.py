@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.reporting.figures.style import GREY, INK, RED, grey, line, make_figure, model_style, plain, time_label
+from cru.shapes import Float
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
