@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test quick install lint docs bench fuzz sanitize clean
+.PHONY: demo test quick install lint docs bench fuzz wheel sanitize clean
 
 demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: table and pictures in build/demo, 2 minutes
 	$(BIN)/python examples/demo.py
@@ -34,6 +34,9 @@ bench: install         ## speed, one thread, CPU time: tables on the screen and 
 
 fuzz: install          ## random problems at the edges of what is promised, 10 minutes; MINUTES=30 for more, SEED=1 for others
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
+
+wheel: install         ## a wheel with compiled filters, in build/wheel
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m hatchling build --target wheel --directory build/wheel
 
 sanitize: install      ## the tests of the compiled code under AddressSanitizer and UBSan
 	$(BIN)/python -m tests.sanitize

@@ -39,7 +39,7 @@ def sanitized_environment(folder: Path) -> dict[str, str] | None:
     return os.environ | {
         "CXX": str(script),
         "CRU_CACHE_DIR": str(folder),
-        "CRU_NATIVE": "1",
+        "CRU_NATIVE": "compile",
         "LD_PRELOAD": " ".join(runtimes),
         "ASAN_OPTIONS": "detect_leaks=0",  # those of the interpreter
         "UBSAN_OPTIONS": "print_stacktrace=1",

@@ -77,7 +77,11 @@ torch.ones(2000, 2000) @ torch.ones(2000, 2000)  # starts the threads of PyTorch
 table, live = readings(), forecaster.stream()
 if case != "loaded":
     live.update_many(table)
-if case == "predict":
+if case == "polars":
+    import polars
+
+    table = polars.DataFrame({name: column.to_list() for name, column in table.items()})
+if case in ("pandas", "polars"):
     forecaster.predict(table, at=[1000.0])
 child = os.fork()
 if child == 0:
@@ -107,7 +111,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize(
-    ("case", "said"), [("loaded", "answered True"), ("stream", "answered True"), ("predict", REFUSED)]
+    ("case", "said"),
+    [("loaded", "answered True"), ("stream", "answered True"), ("pandas", "answered True"), ("polars", REFUSED)],
 )
 def test_a_forked_process_answers_or_says_why_not(model_folder: Path, case: str, said: str) -> None:
     root = Path(__file__).parents[1]

@@ -212,7 +212,7 @@ def test_other_mistakes_are_explained(tmp_path):
         from_table(frame[:0], id="station", time="day")
     with pytest.raises(ValueError, match=r"must not repeat a column"):
         from_table(frame, id="station", time="day", values=["day"])
-    with pytest.raises(ValueError, match=r"at least one column of readings"):
+    with pytest.raises(ValueError, match=r"at least one column of observations"):
         from_table(frame, id="station", time="day", values=[])
     with pytest.raises(ValueError, match=r"`values` must name the one column"):
         from_table(frame, id="station", time="day", variable="tmax")

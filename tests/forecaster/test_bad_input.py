@@ -340,7 +340,7 @@ def test_a_picture_of_a_table_with_holes_or_nothing(table, repeater):
 
 def test_ids_that_are_lists(table):
     pairs = table.assign(station=[(1, int(name[1:])) for name in table["station"]])
-    refused(lambda: fit(pairs), "'station' must hold texts, numbers or dates, got List")
+    refused(lambda: fit(pairs), "'station' must hold texts, numbers or dates, got tuple")
 
 
 def test_dates_and_moments_in_one_column():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cru import native
-from cru.native import build, layout
+from cru.native import layout, libraries
 from cru.native.call import pointers
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
@@ -43,7 +43,7 @@ def test_a_layout_that_differs_does_not_compile(change: str, monkeypatch, tmp_pa
         for each in layout.LAYOUTS
     ]
     monkeypatch.setattr(layout, "LAYOUTS", altered)
-    done = compiled(layout.generated_header(torch.float32, 1), tmp_path)
+    done = compiled(layout.generated_header(torch.float32, 8), tmp_path)
     refused = [each.__name__ for each in layout.LAYOUTS if f"({each.__name__}" in done.stderr]
     assert refused == ([] if change == "nothing" else [each.__name__ for each in altered]), done.stderr
     assert (done.returncode == 0) == (change == "nothing")
@@ -52,21 +52,21 @@ def test_a_layout_that_differs_does_not_compile(change: str, monkeypatch, tmp_pa
 def test_every_layout_is_checked() -> None:
     defined = {value for value in vars(layout).values() if isinstance(value, type)}
     assert {value for value in defined if issubclass(value, ctypes.Structure)} == set(layout.LAYOUTS)
-    used = {structure for functions in build._FUNCTIONS.values() for each in functions.values() for structure in each}
-    assert used <= set(layout.LAYOUTS)
+    functions = [function for each in libraries.FUNCTIONS.values() for function in each.values()]
+    assert {structure for function in functions for structure in function} <= set(layout.LAYOUTS)
 
 
 @needs_compiler
 def test_each_library_exports_only_its_own_functions() -> None:
-    libraries = {
-        "locally_linear": build.library(torch.float64, 2),
-        "paired": build.paired_library(torch.float64),
-        "structural": build.structural_library(),
+    loaded = {
+        "locally_linear": libraries.library(torch.float64, 2),
+        "paired": libraries.paired_library(torch.float64),
+        "structural": libraries.structural_library(),
     }
-    names = [name for functions in build._FUNCTIONS.values() for name in functions]
+    names = [name for functions in libraries.FUNCTIONS.values() for name in functions]
     assert len(set(names)) == len(names)
-    for source, library in libraries.items():
-        assert {name for name in names if hasattr(library, name)} == set(build._FUNCTIONS[source])
+    for source, library in loaded.items():
+        assert {name for name in names if hasattr(library, name)} == set(libraries.FUNCTIONS[source])
 
 
 def test_pointers_have_the_names_of_the_layout() -> None:

@@ -14,7 +14,7 @@ from scipy.linalg import expm
 import cru
 from cru import native
 from cru.functional import Belief, filter_sequence
-from cru.native import build
+from cru.native import libraries
 from tests.helpers import GRADIENT_TOLERANCE, KINDS, TOLERANCE, difference, outputs_and_gradients, random_problem
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
@@ -104,8 +104,8 @@ def test_not_for_gradients_of_the_gaps_nor_for_other_sizes_and_types() -> None:
     transition, _, y, _, _, delta, _ = random_problem("expm", 1, 2, 2)
     assert native.available(transition, y, delta)
     assert not native.available(transition, y, delta.requires_grad_())
-    assert build.library(torch.float16, 2) is None
-    assert build.library(torch.float32, build.MAX_OBS + 1) is None
+    assert libraries.library(torch.float16, 2) is None
+    assert libraries.library(torch.float32, libraries.MAX_OBS + 1) is None
 
 
 PROGRAM = """
@@ -164,7 +164,7 @@ def test_another_default_device_is_no_catastrophe() -> None:
 
 CACHE = """
 import logging, torch, cru
-from cru.native.build import library
+from cru.native.libraries import library
 logging.basicConfig()
 print(library(torch.float32, 4) is not None)
 """

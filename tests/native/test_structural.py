@@ -8,7 +8,7 @@ import torch
 from cru import native
 from cru.functional import structural
 from cru.functional.structural import Components
-from cru.native.build import structural_library
+from cru.native.libraries import structural_library
 from cru.native.structural import MAX_COEFFICIENTS
 from tests.functional.test_structural import Problem, problem
 from tests.helpers import difference

@@ -1,6 +1,10 @@
 """The ``cru`` command. Each command is one file. Heavy libraries are imported when a command runs."""
 
+from importlib.util import find_spec
 from typing import Annotated
+
+if not (find_spec("typer") and find_spec("rich")):
+    raise SystemExit("cru: the command needs typer and rich: pip install 'cru[cli]'.")
 
 import typer
 

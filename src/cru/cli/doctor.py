@@ -58,14 +58,15 @@ def _inductor() -> str:
 def _native() -> str:
     import torch
 
-    from cru.native.build import compiler, library
     from cru.native.call import switched_off
+    from cru.native.libraries import load
 
     if switched_off():
         return "switched off by CRU_NATIVE=0: the filters run in PyTorch, many times slower"
-    reason = "the compiler failed, see the warning" if compiler() else "install a C++ compiler"
-    works = library(torch.float32, 15) is not None
-    return "works" if works else f"MISSING: the filters run in PyTorch, many times slower; {reason}"
+    found = load("locally_linear", torch.float32, 16)
+    if found.library is None:
+        return f"MISSING: the filters run in PyTorch, many times slower: {found.origin}. Install a C++ compiler."
+    return f"works: {found.origin}"
 
 
 def _data() -> Iterator[tuple[str, str]]:

@@ -21,8 +21,9 @@ def forecast(
     allow_code: AllowCode = False,
 ) -> None:
     """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
+    from cru.data.table_files import write_file
     from cru.forecaster import Forecaster
-    from cru.forecaster.table_io import check_ending, write_frame
+    from cru.forecaster.table_io import check_ending
 
     check_ending(out)
     find_own_code(allow_code=allow_code)
@@ -31,5 +32,5 @@ def forecast(
     console = make_console()
     with print_warnings(console):
         predictions = forecaster.forecast(table, **steps, level=level or [50, 90])
-        write_frame(predictions, out)
+        write_file(predictions, out)
     console.print(f"{len(predictions):,} rows in {out}.", soft_wrap=True)

@@ -19,13 +19,14 @@ def impute(
     allow_code: AllowCode = False,
 ) -> None:
     """Estimate missing values and write a long table: id, time, variable, mean, std and intervals."""
+    from cru.data.table_files import write_file
     from cru.forecaster import Forecaster
-    from cru.forecaster.table_io import check_ending, write_frame
+    from cru.forecaster.table_io import check_ending
 
     check_ending(out)
     find_own_code(allow_code=allow_code)
     forecaster, console = Forecaster.load(model, allow_code=allow_code), make_console()
     with print_warnings(console):
         predictions = forecaster.impute(table, level=level or [50, 90])
-        write_frame(predictions, out)
+        write_file(predictions, out)
     console.print(f"{len(predictions):,} missing values in {out}.", soft_wrap=True)

@@ -110,4 +110,4 @@ def _started(folder: Path) -> bool:
 def _end_process_group(engine: Any) -> None:
     """End the process group, if there is one, so that no process waits for another."""
     if engine.share[1] > 1:
-        engine.accelerator.end_training()
+        engine.end()

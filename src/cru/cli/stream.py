@@ -140,7 +140,6 @@ def respond_all(
 
 def respond(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
     """Process one line and predict."""
-    import numpy as np
 
     try:
         message = json.loads(line)
@@ -158,6 +157,6 @@ def respond(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) 
         return {"id": name, "time": time, "dropped": "late"}
     if gap and values is not None:
         clock = live.forecaster.clock_
-        later = clock.stamps(np.array([clock.number(time) + gap]))[0]
+        later = clock.stamp(clock.number(time) + gap)
         time = later if clock.kind == "number" else later.isoformat()
     return {"id": name, "time": time, "predictions": live.predict(name, time, level=levels)}

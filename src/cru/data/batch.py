@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from torch import Tensor
+
+from cru.shapes import Bool, Float, Float64, Int64, Shaped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

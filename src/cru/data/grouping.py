@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float64, Int, Int64
+
+from cru.shapes import Float, Float64, Int, Int64
 
 
 class Groups(NamedTuple):

@@ -1,6 +1,7 @@
-"""Raw files: found in a folder of the user's, or downloaded from the official source."""
+"""Find raw files in a folder of the user, or download them from the official source."""
 
 import gzip
+import hashlib
 import os
 import tarfile
 import zlib
@@ -9,15 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pooch
-import requests
 from filelock import FileLock
 
 from cru.data.cache import cache_dir
+from cru.extras import require_extra
 
 
 def data_dir(chosen: Path | str | None) -> Path | None:
-    """Where the user keeps raw files: ``chosen``, else ``CRU_DATA_DIR``, else nowhere."""
+    """Return the folder of raw files: ``chosen``, else ``CRU_DATA_DIR``, else None.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+    """
     named = chosen or os.environ.get("CRU_DATA_DIR")
     if named and not Path(named).is_dir():
         raise FileNotFoundError(f"the data folder must exist: there is no folder {named}.")
@@ -25,7 +29,7 @@ def data_dir(chosen: Path | str | None) -> Path | None:
 
 
 def find(folder: Path, subfolders: Sequence[str], wanted: Sequence[str]) -> list[Path]:
-    """The files ``wanted``, all in ``folder`` or all in one of its ``subfolders``; empty if they are not there."""
+    """Find the files ``wanted``, all in ``folder`` or all in one of its ``subfolders``. Return [] otherwise."""
     for place in [folder, *(folder / name for name in subfolders)]:
         paths = [place / name for name in wanted]
         if all(path.exists() for path in paths):
@@ -34,13 +38,17 @@ def find(folder: Path, subfolders: Sequence[str], wanted: Sequence[str]) -> list
 
 
 def fingerprint(paths: Sequence[Path]) -> list[list[Any]]:
-    """Names, sizes and times of files: tells whether they are still the ones that were read."""
+    """Return names, sizes and times of files. They show whether a file has changed since it was read."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
 def verify(path: Path, sha256: str) -> Path:
-    """``path``, if it holds what the official archive holds."""
-    found = pooch.file_hash(str(path), alg="sha256")
+    """Return ``path`` if it is the official file.
+
+    Raises:
+        ValueError: its checksum differs.
+    """
+    found = _checksum(path)
     if found != sha256:
         raise ValueError(
             f"{path} must be the official file, but its sha256 is {found[:12]}... instead of {sha256[:12]}...: "
@@ -51,7 +59,11 @@ def verify(path: Path, sha256: str) -> Path:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """One sentence for an archive that ends too early or holds garbage, in place of what gzip and tar have to say."""
+    """Convert the errors of gzip and tar about a damaged archive into one sentence.
+
+    Raises:
+        ValueError: the archive is truncated or damaged.
+    """
     try:
         yield
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
@@ -59,7 +71,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of a gzipped tar archive whose name ends in ``suffix``, in one pass."""
+    """Iterate once over the files of a gzipped tar archive whose names end in ``suffix``: name and content."""
     with readable(path), gzip.open(path) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
@@ -73,69 +85,70 @@ def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
 def download(
     base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | str | None, progress: bool
 ) -> list[Path]:
-    """Fetch files (name -> sha256, None if the source changes daily) into the cache, unless they are there."""
-    pooch.get_logger().setLevel("WARNING")  # the progress bar says it all
+    """Download files into the cache, unless they are there.
+
+    Args:
+        base_url: the address of the folder of the files.
+        files: the SHA-256 of each file by its name. None: the source changes daily.
+        subfolder: the folder in the cache.
+        cache: the cache folder; see `cru.data.cache.cache_dir`.
+        progress: show a bar.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        OSError: the server cannot be reached.
+        ValueError: a file has another checksum.
+        MissingExtraError: requests or tqdm is not installed.
+    """
     folder = cache_dir(cache) / "raw" / subfolder
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):  # another process that wants the same waits, and finds it there
+    with FileLock(folder.with_suffix(".lock")):  # another process that wants the same files waits, and then finds them
         return [_fetch(base_url, name, sha256, folder, progress=progress) for name, sha256 in files.items()]
 
 
 def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progress: bool) -> Path:
-    fetch = _Resuming(folder / f"{name}.part", progress=progress, resume=sha256 is not None)
+    path, part = folder / name, folder / f"{name}.part"
+    if path.exists() and (sha256 is None or _checksum(path) == sha256):
+        return path
+    requests = require_extra("requests", "experiments")
+    if sha256 is None:
+        part.unlink(missing_ok=True)
     try:
-        done = pooch.retrieve(
-            base_url + name,
-            known_hash=None if sha256 is None else f"sha256:{sha256}",
-            fname=name,
-            path=folder,
-            downloader=fetch,
-        )
-    except ValueError:
-        raise ValueError(
-            f"{base_url}{name} must have the sha256 {sha256}, but what came has another. Try again."
-        ) from None
+        _receive(base_url + name, part, progress=progress)
     except requests.RequestException as error:
         reason = type(error).__name__ if error.response is None else f"the server says {error.response.status_code}"
         raise OSError(
             f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
             "download it by hand and give its folder as `data_dir` (--data-dir)."
         ) from None
-    return Path(done)
+    if sha256 is not None and _checksum(part) != sha256:
+        part.unlink()
+        raise ValueError(f"{base_url}{name} must have the sha256 {sha256}, but the download has another. Try again.")
+    return part.replace(path)
 
 
-class _Resuming:
-    """A downloader for pooch that goes on where an interrupted download of the same file stopped.
+def _receive(url: str, part: Path, *, progress: bool) -> None:
+    """Download to the file ``part``, or resume where an interrupted download of the same file stopped."""
+    requests, tqdm = (require_extra(module, "experiments") for module in ("requests", "tqdm"))
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    with requests.get(url, stream=True, timeout=30, headers=headers) as response:
+        if response.status_code == requests.codes.range_not_satisfiable:
+            return  # the whole file is here already
+        response.raise_for_status()
+        have = have if response.status_code == requests.codes.partial_content else 0
+        total = int(response.headers.get("content-length", 0)) + have
+        options = {"unit": "B", "unit_scale": True, "desc": part.stem, "disable": not progress}
+        with part.open("ab" if have else "wb") as file, tqdm.tqdm(total=total or None, initial=have, **options) as bar:
+            for chunk in response.iter_content(1 << 16):
+                file.write(chunk)
+                bar.update(len(chunk))
+    if total and part.stat().st_size < total:
+        raise requests.ConnectionError("the connection closed early")
 
-    What has arrived waits in a ``.part`` file, which never bears the final name and is gone once the file is complete
-    or wrong.
-    """
 
-    def __init__(self, part: Path, *, progress: bool, resume: bool) -> None:
-        self.part, self.progress, self.resume = part, progress, resume
-
-    def __call__(self, url: str, output_file: str, _: Any) -> None:
-        if not self.resume:
-            self.part.unlink(missing_ok=True)
-        have = self.part.stat().st_size if self.part.exists() else 0
-        headers = {"Range": f"bytes={have}-"} if have else {}
-        with requests.get(url, stream=True, timeout=30, headers=headers) as response:
-            if response.status_code == requests.codes.range_not_satisfiable:  # all of it is here already
-                self.part.replace(output_file)
-                return
-            response.raise_for_status()
-            have = have if response.status_code == requests.codes.partial_content else 0
-            total = int(response.headers.get("content-length", 0)) + have
-            with self.part.open("ab" if have else "wb") as file, self._bar(total, have) as bar:
-                for chunk in response.iter_content(1 << 16):
-                    file.write(chunk)
-                    bar.update(len(chunk))
-        if total and self.part.stat().st_size < total:
-            raise requests.ConnectionError("the connection closed early")
-        self.part.replace(output_file)
-
-    def _bar(self, total: int, have: int) -> Any:
-        from tqdm import tqdm
-
-        name = self.part.stem
-        return tqdm(total=total or None, initial=have, unit="B", unit_scale=True, desc=name, disable=not self.progress)
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,10 +5,10 @@ from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.errors import InputError
+from cru.shapes import Bool, Float
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kind = Literal["standard", "min-max"]

@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int, Int64, Shaped
 
 from cru.data.batch import Batch
 from cru.data.scaler import Scaler
 from cru.errors import InputError
+from cru.shapes import Bool, Float64, Int, Int64, Shaped
 
 SHORT_SERIES = 100  # readings: what padding costs a shorter series does not matter
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
 
 from cru.data.random import generator
 from cru.data.scaler import Kind, Scaler
 from cru.data.series import SeriesSet
 from cru.errors import InputError
+from cru.shapes import Int64
 
 
 class Splits(NamedTuple):

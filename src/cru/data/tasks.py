@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool
 
 from cru.data.random import generator
 from cru.data.series import SeriesSet, Task
 from cru.errors import InputError
+from cru.shapes import Bool
 
 
 def interpolation(

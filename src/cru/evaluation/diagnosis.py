@@ -5,10 +5,10 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.errors import InputError
 from cru.evaluation.evaluate import SeriesPrediction
+from cru.shapes import Float
 
 LEVELS = (0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.99)  # nominal levels of the calibration curve
 _MAX_GROUPS = 12  # of gap lengths

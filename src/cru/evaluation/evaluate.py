@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
 from cru.data import Batch, SeriesSet
@@ -13,6 +12,7 @@ from cru.evaluation.metrics import Scores, Tally
 from cru.functional import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model, Prediction
+from cru.shapes import Bool, Float, Float64, Shaped
 
 
 def evaluate(

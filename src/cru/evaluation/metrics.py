@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from cru.data import Batch
 from cru.functional.likelihood import VARIANCE_FLOOR, bernoulli_nll, gaussian_nll
 from cru.models import Prediction
+from cru.shapes import Bool, Float, Float64
 
 REGIONS = ("all", "hidden")
 GAUSSIAN = ("mse", "mae", "nll", "crps", "coverage50", "coverage90")

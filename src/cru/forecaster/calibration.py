@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+
+from cru.shapes import Bool, Float, Int64
 
 ENOUGH = 100  # errors before a variable has quantiles of its own
 SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so many ranges

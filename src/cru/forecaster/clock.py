@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from cru.data import SeriesSet
+from cru.data.columns import Column, utc, zone_name
 from cru.data.tables import UNITS
 from cru.errors import InputError
 
@@ -46,28 +46,26 @@ class Clock:
     zone: str | None = None
 
     @staticmethod
-    def of(column: pl.Series) -> "Clock":
+    def of(column: Column) -> "Clock":
         """The clock of a table's column of times; dates count in days."""
-        if column.dtype.is_numeric():
+        if column.kind == "number" and column.missing < len(column):
             return Clock()
-        if column.dtype not in (pl.Date, pl.Datetime):
+        if column.kind not in ("number", "date", "datetime"):
             raise ValueError(
                 f"column {column.name!r} must hold numbers or dates, got {column.dtype}. Parse it first, for example "
                 "with pandas.to_datetime(..., utc=True), which also makes one time zone of several."
             )
-        if column.null_count() == len(column):
+        if column.missing == len(column):
             raise ValueError(f"the table must have at least one row with a time in {column.name!r}.")
-        kind = "date" if column.dtype == pl.Date else "datetime"
-        zone = getattr(column.dtype, "time_zone", None)
-        if getattr(column.dtype, "time_unit", None) == "ns" and bool((column.dt.nanosecond() % 1000 != 0).any()):
+        times = column.values
+        if np.datetime_data(times.dtype)[0] == "ns" and (times != times.astype("datetime64[us]")).any():
             warnings.warn(
                 f"times in {column.name!r} are cut to microseconds, also in the answers: round them first "
                 "(.dt.round('us')) if the two are to be joined.",
                 stacklevel=2,
             )
-        first = _utc(column).min()
-        origin = pl.Series([first]).cast(pl.Datetime("us")).dt.to_string("iso:strict")[0]
-        return Clock(kind=kind, unit="D", origin=origin, zone=zone)
+        first = np.nanmin(times.astype("datetime64[us]"))
+        return Clock(kind=column.kind, unit="D", origin=str(first), zone=column.zone)
 
     def in_unit(self, gap: float) -> "Clock":
         """The same clock in the coarsest unit in which ``gap``, counted in its unit, is at least 1."""
@@ -77,29 +75,28 @@ class Clock:
         fitting = [unit for unit in ("D", "h", "min", "s", "ms") if UNITS[unit] <= length]
         return dataclasses.replace(self, unit=fitting[0] if fitting else "us")
 
-    def column(self, column: pl.Series) -> np.ndarray:
+    def column(self, column: Column) -> np.ndarray:
         """A column of a table as numbers; it must be of the clock's kind."""
-        if self.kind == "number" or column.dtype.is_numeric():
-            if self.kind != "number" or not column.dtype.is_numeric():
+        if self.kind == "number" or column.kind == "number":
+            if self.kind != "number" or column.kind != "number":
                 wanted = "numbers" if self.kind == "number" else "dates"
                 raise ValueError(f"times must be {wanted}, as in the training table, got {column.dtype}.")
-            numbers = column.cast(pl.Float64).to_numpy()
+            numbers = column.numbers
             if not np.isfinite(numbers).all():
                 raise ValueError(f"times must be finite: {int((~np.isfinite(numbers)).sum())} are not.")
             return numbers
-        if column.dtype not in (pl.Date, pl.Datetime):
+        if column.kind not in ("date", "datetime"):
             raise ValueError(f"times must be dates, as in the training table, got {column.dtype}.")
-        zone = getattr(column.dtype, "time_zone", None)
-        if (zone is None) != (self.zone is None):
-            have, want = ("a", "none") if zone else ("no", "one")
+        if (column.zone is None) != (self.zone is None):
+            have, want = ("a", "none") if column.zone else ("no", "one")
             raise ValueError(
                 f"times must be written as in the training table: they have {have} time zone, it has {want}."
             )
-        if column.null_count():
-            raise ValueError(f"times must be there: {column.null_count()} of {len(column)} are missing.")
+        if column.missing:
+            raise ValueError(f"times must be there: {column.missing} of {len(column)} are missing.")
         # Not in nanoseconds: 64 bits of them end after 292 years, and begin again.
-        ticks = (_utc(column) - self._origin).dt.total_microseconds()
-        counted: np.ndarray = ticks.to_numpy() / (UNITS[self.unit] / 1000)
+        ticks = (column.values.astype("datetime64[us]") - self._origin).view(np.int64)
+        counted: np.ndarray = ticks / (UNITS[self.unit] / 1000)
         return counted
 
     def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
@@ -113,9 +110,9 @@ class Clock:
         if self.kind != "number" and len({type(time) for time in listed}) == 1:
             try:  # all at once; what is not fine gets its sentence below
                 moments = [_moment(time) for time in listed]
-                if len({getattr(moment, "tzinfo", None) is None for moment in moments}) == 1:  # polars would unify them
-                    return self.column(pl.Series(moments))
-            except (ValueError, TypeError, OverflowError, pl.exceptions.PolarsError):
+                if len({zone_name(moment) is None for moment in moments}) == 1:
+                    return self.column(_moments(moments))
+            except (ValueError, TypeError, OverflowError):
                 pass
         return np.array([self.number(time, argument) for time in listed], np.float64)
 
@@ -138,17 +135,23 @@ class Clock:
             stamp = _moment(time)
         except (ValueError, TypeError, OverflowError):
             raise InputError(argument, "be dates like 2024-01-31T12:00", repr(time)) from None
-        return float(self.column(pl.Series([stamp]))[0])
+        return float(self.column(_moments([stamp]))[0])
 
-    def stamps(self, numbers: np.ndarray) -> pl.Series:
-        """Numbers as times of the user's kind. Dates stay dates where all of them are whole days."""
+    def stamps(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers as times of the user's kind, in UTC. Dates stay dates where all of them are whole days."""
         if self.kind == "number":
-            return pl.Series(numbers)
-        ticks = np.round(np.asarray(numbers) * (UNITS[self.unit] / 1000)).astype(np.int64)
-        moments: pl.Series = pl.Series(ticks).cast(pl.Duration("us")) + self._origin
-        if self.kind == "date" and bool((moments == moments.dt.truncate("1d")).all()):
-            return moments.cast(pl.Date)
-        return moments.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone) if self.zone else moments
+            return np.asarray(numbers)
+        ticks = np.round(np.asarray(numbers) * (UNITS[self.unit] / 1000)).astype("timedelta64[us]")
+        moments: np.ndarray = self._origin + ticks
+        days = moments.astype("datetime64[D]")
+        return days if self.kind == "date" and bool((moments == days).all()) else moments
+
+    def stamp(self, number: float) -> Any:
+        """One number as a number, or as a date or time of Python's, in the time zone of the clock."""
+        moment = self.stamps(np.array([number]))[0].item()
+        if self.zone is None:
+            return moment
+        return moment.replace(tzinfo=datetime.UTC).astimezone(zoneinfo.ZoneInfo(self.zone))
 
     def duration(self, length: Any, argument: str = "duration") -> float:
         """A length of time: a number where times are numbers, else a text like "6h" or "2 weeks", or a timedelta."""
@@ -198,7 +201,7 @@ class Clock:
             origin = datetime.datetime.fromisoformat(str(self.origin))
             zone = zoneinfo.ZoneInfo(self.zone) if self.zone is not None else None
             self.stamps(np.array([0.0]))
-        except (ValueError, OSError, OverflowError, zoneinfo.ZoneInfoNotFoundError, pl.exceptions.PolarsError):
+        except (ValueError, OSError, OverflowError, zoneinfo.ZoneInfoNotFoundError):
             zone, origin = None, None
         if origin is None or origin.tzinfo is not None or (self.zone is not None and zone is None):
             raise ValueError("`clock` must have an origin that is a date and a zone that there is")
@@ -219,15 +222,14 @@ class Clock:
         return dataclasses.asdict(self)
 
     @property
-    def _origin(self) -> Any:
-        return pl.Series([self.origin]).str.to_datetime(time_unit="us", time_zone=None)[0]
+    def _origin(self) -> np.datetime64:
+        return np.datetime64(datetime.datetime.fromisoformat(str(self.origin)), "us")
 
 
-def _utc(column: pl.Series) -> pl.Series:
-    """Moments without a zone, in UTC where they had one."""
-    if column.dtype == pl.Date:
-        return column.cast(pl.Datetime("us"))
-    return column.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if column.dtype.time_zone else column  # type: ignore[attr-defined]
+def _moments(moments: list[datetime.date]) -> Column:
+    """A column of dates and times of Python's."""
+    times = np.array([utc(moment) for moment in moments])
+    return Column(name="", kind="datetime", values=times, dtype="Datetime", zone=zone_name(moments[0]))
 
 
 def _moment(time: Any) -> Any:

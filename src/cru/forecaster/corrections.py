@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from cru.data import SeriesSet
@@ -17,6 +16,7 @@ from cru.data.series import group_by_length
 from cru.forecaster.masking import make_training_task
 from cru.layers.modes import evaluating
 from cru.models.corrected import CONSTANTS, CorrectedModel, Correction, correction_loss
+from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from cru.data import Scaler, SeriesSet
+from cru.data.columns import is_polars
 from cru.errors import InputError
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
@@ -30,7 +31,6 @@ from cru.forecaster.table_io import (
     check_sensible,
     find_changed_constants,
     find_outliers,
-    is_polars,
     long_frame,
     median_gap,
     read_new_table,
@@ -38,8 +38,7 @@ from cru.forecaster.table_io import (
 )
 from cru.models import NAIVE, Model
 from cru.models.corrected import CorrectedModel
-from cru.threads import check_fork
-from cru.training.callbacks import Callback
+from cru.training.callbacks import Callback, make_stderr_progress_callback
 from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
@@ -285,15 +284,9 @@ class Forecaster(Estimator):
         return load(Path(folder), cls, allow_code=allow_code)
 
     def _callback(self) -> Callback:
-        from cru.console import PlainConsole
-        from cru.training.callbacks import make_progress_callback
-
-        return (
-            make_progress_callback(PlainConsole(stderr=True), self.model, self.minutes) if self.progress else Callback()
-        )
+        return make_stderr_progress_callback(self.model, self.minutes) if self.progress else Callback()
 
     def _series(self, table: Any) -> SeriesSet:
-        check_fork()
         if table is not None:
             series = read_new_table(table, self.columns_, self.clock_, self.names_, self.scaler_)
             _warn(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)

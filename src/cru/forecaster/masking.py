@@ -3,11 +3,11 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Int64
 
 from cru.data import SeriesSet, Task
 from cru.data.random import generator
 from cru.data.tasks import hide
+from cru.shapes import Bool, Int64
 
 VALUES = 0.15  # share of single values withheld
 VARIABLES = 0.2  # share of the variables of such a series withheld altogether: some patients are never measured so

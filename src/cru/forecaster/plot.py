@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+import narwhals as nw
 import numpy as np
-import polars as pl
 
+from cru.data.columns import DataTable
 from cru.data.tables import check_key, codes
 from cru.errors import InputError, literal, some
 from cru.forecaster.estimator import Forecaster
-from cru.forecaster.queries import last_observation_times
+from cru.forecaster.queries import insert_query_times, last_observation_times
 from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, style_axes
 
 if TYPE_CHECKING:
@@ -27,22 +28,19 @@ def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horiz
     """
     forecaster._check_fitted()
     readings, name = one_series(forecaster, table, series)
-    columns, clock = forecaster.columns_, forecaster.clock_
+    clock = forecaster.clock_
     seen = forecaster._series(readings)
     first, last = seen.times[0], last_observation_times(seen)[0]
     ahead = clock.duration(horizon, "horizon") if horizon is not None else max((last - first) / 10, 5 * forecaster.gap_)
     # Just before each reading, too, so that what was not yet known there shows.
     tick = (last + ahead - first) * 1e-4
     grid = np.unique(np.concatenate([np.linspace(first, last + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
-    at = pl.DataFrame({columns.time: clock.stamps(grid)})
-    if columns.id is not None:
-        at = at.with_columns(pl.lit(seen.ids[0]).alias(columns.id))
-    said = forecaster.predict(readings, at=at, level=[50, 90])
+    said = forecaster._answer(insert_query_times(seen, [grid]), (50.0, 90.0), polars=False)
     shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[:_PANELS])
     return _figure(forecaster, seen, said, shown, name)
 
 
-def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[pl.DataFrame, str]:
+def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[DataTable, str]:
     """The rows of one series, and its name."""
     columns = forecaster.columns_
     frame = columns.read(table)
@@ -57,27 +55,27 @@ def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[
     return frame.filter(owner == names.index(chosen)), chosen
 
 
-def _figure(forecaster: Forecaster, seen: Any, said: pl.DataFrame, shown: np.ndarray, name: str) -> "Figure":
+def _figure(forecaster: Forecaster, seen: Any, said: Any, shown: np.ndarray, name: str) -> "Figure":
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     clock, columns = forecaster.clock_, forecaster.columns_
     figure = make_figure(9.0, 1.0 + 1.9 * len(shown))
     panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
-    variable = columns.variable or "variable"
+    said, variable = nw.from_native(said, eager_only=True), columns.variable or "variable"
     for panel, k in zip(panels, shown, strict=True):
-        part = said.filter(pl.col(variable) == forecaster.names_[k])
+        part = said.filter(nw.col(variable) == forecaster.names_[k])
         time = part[columns.time].to_numpy()
         where = seen.mask[:, k]
-        stamps = clock.stamps(seen.times[where]).to_numpy()
+        stamps = clock.stamps(seen.times[where])
         for start, stop in _gaps(seen.times[where], _LONG * forecaster.gap_):
-            edges = clock.stamps(np.array([start, stop])).to_numpy()
+            edges = clock.stamps(np.array([start, stop]))
             panel.axvspan(edges[0], edges[1], color=_GAP, linewidth=0, zorder=0)
         for level, alpha in ((90, 0.25), (50, 0.45)):
             low, high = part[f"lo-{level}"].to_numpy(), part[f"hi-{level}"].to_numpy()
             panel.fill_between(time, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level} %")
         panel.plot(time, part["mean"].to_numpy(), color=BLUE, linewidth=1.2, label="mean")
         panel.plot(stamps, seen.values[where, k], ".", color=INK, markersize=4, label="reading")
-        last = clock.stamps(last_observation_times(seen)).to_numpy()[0]
+        last = clock.stamps(last_observation_times(seen))[0]
         panel.axvline(last, color=GREY, linewidth=0.8, linestyle=":")
         style_axes(panel, y=forecaster.names_[k])
         panel.margins(x=0.01)

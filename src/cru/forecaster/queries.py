@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
 
 from cru.data import Scaler, SeriesSet
-from cru.data.reading import written_times
+from cru.data.columns import read_frame
+from cru.data.parsing import written_times
 from cru.data.series import group_by_length
 from cru.data.tables import check_key, codes
 from cru.errors import InputError
@@ -21,6 +20,7 @@ from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model
 from cru.models.base import Prediction
+from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 from cru.training.loop import work_of
 
@@ -295,14 +295,14 @@ def requested_times(
 
 
 def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
-    frame = nw.from_native(at, eager_only=True).to_polars()
-    missing = [name for name in (columns.id, columns.time) if name is not None and name not in frame.columns]
+    frame = read_frame(at)
+    missing = [name for name in (columns.id, columns.time) if name is not None and name not in frame]
     if missing:
-        raise InputError("at", "have the columns of the training table", f"{frame.columns} without {missing[0]!r}")
+        raise InputError("at", "have the columns of the training table", f"{list(frame)} without {missing[0]!r}")
     times = clock.column(written_times(frame[columns.time]))
     if columns.id is None:
         return {"0": times}
-    if len(frame) == 0:
+    if frame.rows == 0:
         return {}
     check_key(frame[columns.id])
     names, owner = codes(ids_of(frame[columns.id]))

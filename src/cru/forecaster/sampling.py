@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
 
 from cru.data import SeriesSet
 from cru.data.random import generator
@@ -20,6 +19,7 @@ from cru.forecaster.queries import (
     predict_scaled,
 )
 from cru.forecaster.stream import SeriesState
+from cru.shapes import Float, Int64
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Int64
 from torch import Tensor
 
 from cru.models.base import State
+from cru.shapes import Int64
 
 
 class StateStore:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
 from pydantic import model_validator
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from cru.forecaster.table_io import name_of, sensible
 from cru.models.base import Prediction, State
 from cru.models.loading import check_tensors
 from cru.schema import Checksum, Schema, check
+from cru.shapes import Bool, Float64
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
 from typing import TYPE_CHECKING
 
-from jaxtyping import Int64
-
 from cru.data import SeriesSet
 from cru.data.series import group_by_length
 from cru.forecaster.queries import BATCH, drop_empty_rows
 from cru.forecaster.table_io import long_frame, read_new_table
+from cru.shapes import Int64
 
 SORT = "Sort the readings, or give {late='drop'}."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
@@ -311,7 +310,7 @@ class Stream:
     def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:
         """The sentence about a time before the last observation."""
         clock = self.forecaster.clock_
-        last, found = clock.stamps(np.array([float(kept.last), moment]))
+        last, found = clock.stamp(float(kept.last)), clock.stamp(moment)
         rule = literal(f"not lie before the last observation of {name!r}, {last}")
         return InputError("time", rule, found, hint)
 

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import numpy as np
-import polars as pl
-from jaxtyping import Bool
 
 from cru.data import Scaler, SeriesSet, from_table
-from cru.data.formulas import warn_of_formulas
+from cru.data.columns import Column, DataTable, is_polars, make_frame, number_column, text_column
 from cru.data.reading import read_table
+from cru.data.tables import check_key
 from cru.errors import InputError, some
 from cru.forecaster.clock import Clock
-from cru.threads import check_fork
+from cru.shapes import Bool
 
 FEWEST, STRIKING = 100, 0.25  # observations of a variable, and a share of its variance that one should not have
 LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 _ANSWERS = re.compile(r"variable|mean|median|std|sample|value|(lo|hi)-[\d.]+")
 
 
@@ -43,26 +42,25 @@ class Columns:
             if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
                 raise InputError(argument, "not have the name of a column of the answers", repr(name), "Rename it.")
 
-    def read(self, table: Any) -> pl.DataFrame:
-        """The columns of a table that matter, as polars; ids that are whole numbers as such, floats or not."""
+    def read(self, table: Any) -> DataTable:
+        """The columns of a table that matter; ids that are whole numbers as such, floats or not."""
         keys = [name for name in (self.id, self.time, self.variable) if name is not None]
         text = [name for name in (self.id, self.variable) if name is not None]
         wanted = list(dict.fromkeys([*keys, *(self.values or ())]))
         frame = read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
-        return frame if self.id is None else frame.with_columns(ids_of(frame[self.id]))
+        if self.id is not None:
+            frame[self.id] = ids_of(frame[self.id])
+        return frame
 
-    def series(self, frame: pl.DataFrame, clock: Clock) -> SeriesSet:
+    def series(self, frame: DataTable, clock: Clock) -> SeriesSet:
         """Series of a table that was read, with times in the numbers of the clock."""
-        if frame[self.time].null_count():
-            missing = frame[self.time].null_count()
-            raise InputError(
-                rule="be filled in every row", found=f"{missing} of {len(frame)} missing", column=self.time
-            )
+        if frame.rows:
+            check_key(frame[self.time])
         values = self.values[0] if self.variable is not None and self.values else self.values
-        numbers = pl.Series(self.time, clock.column(frame[self.time]), dtype=pl.Float64)
+        numbers = number_column(self.time, clock.column(frame[self.time]))
         try:
             series = from_table(
-                frame.with_columns(numbers),
+                DataTable(frame | {self.time: numbers}),
                 id=self.id,
                 time=self.time,
                 values=values,
@@ -72,7 +70,7 @@ class Columns:
         except InputError as error:
             if clock.kind == "number" or error.time is None:
                 raise
-            raise error.replace(time=clock.stamps(np.array([error.time]))[0]) from None
+            raise error.replace(time=clock.stamp(float(str(error.time)))) from None
         return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
 
 
@@ -87,18 +85,13 @@ def name_of(id: object) -> str:  # noqa: A002 - what the column is called everyw
     return "0" if id is None else str(id)
 
 
-def ids_of(column: pl.Series) -> pl.Series:
+def ids_of(column: Column) -> Column:
     """A column of ids; floats, which pandas makes of whole numbers where one was missing once, by `name_of`."""
-    if not column.dtype.is_float() or column.null_count() or column.is_nan().any():
+    if column.values.dtype.kind != "f" or column.kind != "number" or column.missing or not len(column):
         return column
-    named = pl.Series(column.name, [name_of(number) for number in column], dtype=pl.String)
-    return _whole(named)
-
-
-def _whole(named: pl.Series) -> pl.Series:
-    """Names as whole numbers if all of them are such, written as numbers are: 007 is not."""
-    numbers = named.cast(pl.Int64, strict=False)
-    return numbers if numbers.cast(pl.String).equals(named) else named
+    if (np.floor(column.values) == column.values).all() and np.abs(column.values).max() < 2**53:
+        return number_column(column.name, column.values.astype(np.int64))
+    return text_column(column.name, [name_of(number) for number in column.values.tolist()])
 
 
 def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]:
@@ -112,7 +105,7 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
         series = columns.series(frame, finer)
     columns = dataclasses.replace(
         columns,
-        whole_ids=columns.id is not None and frame[columns.id].dtype.is_integer(),
+        whole_ids=columns.id is not None and frame[columns.id].is_whole,
         polars=is_polars(table),
     )
     return series, finer, columns
@@ -180,39 +173,23 @@ def long_frame(
     polars: bool,
 ) -> Any:
     """One row for each answer: ``before``, id, time, variable, then the columns of ``numbers``."""
-    check_fork()
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
-        named = pl.Series(list(ids), dtype=pl.String)
-        data[columns.id] = _whole(named) if columns.whole_ids else named
+        data[columns.id] = [int(name) for name in ids] if columns.whole_ids and _are_whole(ids) else list(ids)
     data[columns.time] = clock.stamps(times)
-    data[columns.variable or "variable"] = pl.Series(list(variables), dtype=pl.String)
-    frame = pl.DataFrame(data | dict(numbers))
-    return frame if polars else frame.to_pandas()
+    data[columns.variable or "variable"] = list(variables)
+    return make_frame(data | dict(numbers), polars=polars, zones={columns.time: clock.zone})
 
 
-def is_polars(table: Any) -> bool:
-    """Whether answers about this table are polars frames; pandas frames for everything else, files included."""
-    return not isinstance(table, str | Path) and nw.from_native(table, eager_only=True).implementation.is_polars()
+def _are_whole(ids: Sequence[str]) -> bool:
+    """Whether names are whole numbers, written as numbers are: 007 is not."""
+    return all(_WHOLE.fullmatch(name) for name in set(ids))
 
 
 def check_ending(path: Path) -> None:
     """Whether a frame can be written there."""
     if not path.name.lower().endswith((".csv", ".parquet")):
         raise InputError("out", "be a .csv or .parquet file", path)
-
-
-def write_frame(frame: Any, path: Path) -> None:
-    """A frame to a .csv or .parquet file, by its ending; dates without a time of day, which pandas has not, as such."""
-    table = nw.from_native(frame, eager_only=True).to_polars()
-    moments = [c for c in table if c.dtype == pl.Datetime and c.dtype.time_zone is None]
-    table = table.with_columns(c.cast(pl.Date) for c in moments if bool((c == c.dt.truncate("1d")).all()))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix.lower() == ".parquet":
-        table.write_parquet(path)
-    else:
-        warn_of_formulas(table, path)
-        table.write_csv(path)
 
 
 def median_gap(series: SeriesSet) -> float:

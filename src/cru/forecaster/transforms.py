@@ -5,12 +5,12 @@ from statistics import NormalDist
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from cru.data import Scaler, SeriesSet
 from cru.forecaster.masking import make_training_task
 from cru.models import spec_of
 from cru.models.structural import FitSettings, StructuralConfig, StructuralModel, fit_layer
+from cru.shapes import Float
 
 SKEWNESS = 1.0  # of a variable that may gain
 MAX_ZEROS = 0.25  # share of zeros among its observations

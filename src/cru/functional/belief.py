@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from cru.shapes import Float
 
 
 class Belief(NamedTuple):

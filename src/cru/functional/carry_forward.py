@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+from cru.shapes import Bool, Float, Int64
 
 
 class NearestObservation(NamedTuple):

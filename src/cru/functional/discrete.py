@@ -1,11 +1,11 @@
 """The predict step of the RKN: one discrete transition per step, independent of the gap (Becker et al. 2019)."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, clamp, clamp_belief, covariance, keep_block_diagonals
 from cru.functional.expm import apply_transition
+from cru.shapes import Float
 
 
 def predict_discrete(belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]) -> Belief:

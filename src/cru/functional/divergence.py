@@ -1,7 +1,8 @@
 """Elementwise Kullback-Leibler divergences between Gaussians."""
 
-from jaxtyping import Float
 from torch import Tensor
+
+from cru.shapes import Float
 
 
 def gaussian_kl(

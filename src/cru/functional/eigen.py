@@ -8,10 +8,10 @@ A = E diag(d) Eᵀ,  w = Eᵀ z,  S = Eᵀ diag(q) E,  D̃_ij = d_i + d_j
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, clamp_belief, covariance, keep_block_diagonals
+from cru.shapes import Float
 
 FLOOR_SLACK = 1e-3
 """Relative slack of the variance floor. It exceeds the rounding error of a sum of hundreds of terms in float32."""

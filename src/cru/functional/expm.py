@@ -16,10 +16,10 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, bounds, clamp, clamp_belief, clamp_noise, covariance, keep_block_diagonals
+from cru.shapes import Float
 
 MAX_DOUBLINGS = 64
 """Enough for ‖A Δ‖ up to 1e19. Exported graphs always use this count, because it cannot depend on the data."""

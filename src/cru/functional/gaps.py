@@ -1,8 +1,9 @@
 """Convert absolute times to gaps. The difference comes before any cast, so no precision is lost."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
+
+from cru.shapes import Bool, Float
 
 ROUNDING_ULPS = 4  # rounding error of a time, in units in the last place
 MAX_GAP = 1e15

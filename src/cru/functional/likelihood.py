@@ -1,9 +1,10 @@
 """The two training losses of the paper, with masks: Gaussian (eq. 15) and Bernoulli (eq. 16)."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
+
+from cru.shapes import Bool, Float
 
 VARIANCE_FLOOR = 1e-6
 _LOG_2_PI = 1.8378770664093453

@@ -1,8 +1,9 @@
 """Orthogonal matrices from free parameters."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from cru.shapes import Float
 
 
 def orthogonal(raw: Float[Tensor, "state state"]) -> Float[Tensor, "state state"]:

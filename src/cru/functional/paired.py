@@ -15,13 +15,13 @@ Predict and update are therefore elementwise in the pairs, without any approxima
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, clamp_belief, finite_gradient
 from cru.functional.eigen import phi1
 from cru.functional.sequence import stacked
 from cru.functional.update import update
+from cru.shapes import Bool, Float
 
 LONG_GAP = 1e6
 """Above this gap a gradient times the square of the gap can exceed float32: 1e15 (`bounds`) · 1e12 · observations."""

@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, clamp_belief, finite_gradient
 from cru.functional.paired import PairedTransition, predict_paired
 from cru.functional.scan import Matrix2, associative_scan
 from cru.functional.update import MIN_VARIANCE, update
+from cru.shapes import Bool, Float
 
 
 class _Filtering(NamedTuple):

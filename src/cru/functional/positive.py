@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from cru.errors import did_you_mean
+from cru.shapes import Float
 
 
 class Positive(NamedTuple):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from cru.shapes import Float
 
 
 class Tableau(NamedTuple):

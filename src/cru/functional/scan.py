@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from cru.shapes import Float
 
 Elements = TypeVar("Elements", bound=tuple[Tensor, ...])
 

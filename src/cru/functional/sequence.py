@@ -1,12 +1,12 @@
 """The filter over a whole sequence: alternate predict and update (algorithm 1)."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, finite_gradient, finite_gradients
 from cru.functional.transition import Transition, with_finite_gradients
 from cru.functional.update import update
+from cru.shapes import Bool, Float
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # to trace an unrolled sequence would take minutes

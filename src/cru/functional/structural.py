@@ -26,11 +26,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
 from torch import Generator, Tensor
 
 from cru.functional.gaps import gaps
 from cru.functional.update import MIN_VARIANCE
+from cru.shapes import Bool, Float, Float64, Int64
 
 
 class Components(NamedTuple):

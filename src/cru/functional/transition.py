@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -11,6 +10,7 @@ from cru.functional.belief import Belief, finite_gradient
 from cru.functional.discrete import predict_discrete, predict_discrete_reference
 from cru.functional.eigen import predict_eigen, predict_eigen_reference
 from cru.functional.expm import doublings, predict_expm, predict_expm_reference, spectral_bound_of_means
+from cru.shapes import Float
 
 
 class Coefficients(NamedTuple):

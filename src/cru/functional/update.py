@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief, Gain, clamp_belief
+from cru.shapes import Bool, Float
 
 MIN_VARIANCE, MAX_VARIANCE = 1e-12, 1e30
 """Observation variances are clamped to this range."""

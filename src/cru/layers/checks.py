@@ -5,10 +5,10 @@ from numbers import Real
 from typing import Any, SupportsIndex
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional import Belief
+from cru.shapes import Bool, Float
 
 
 def require(condition: bool, message: str) -> None:

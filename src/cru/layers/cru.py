@@ -7,7 +7,6 @@ import math
 from typing import Any, Unpack
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru import native
@@ -24,6 +23,7 @@ from cru.functional import (
 from cru.functional.transition import with_finite_gradients
 from cru.layers.checks import check_bases, require
 from cru.layers.filter import KalmanLayer, LayerOptions
+from cru.shapes import Bool, Float
 
 INITIAL_EIGENVALUE = 1e-5
 """Eigenvalue of every basis of a new f-CRU."""

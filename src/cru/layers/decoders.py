@@ -3,10 +3,10 @@
 The model maps raw outputs to positive variances or to probabilities, so any module can be a decoder.
 """
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.layers.encoders import in_chunks, layer_norm, mlp
+from cru.shapes import Float
 
 
 def mlp_decoder(input_size: int, output_size: int, hidden_sizes: tuple[int, ...] = (50, 50, 50)) -> nn.Sequential:

@@ -6,11 +6,11 @@ Any module from (n, *input) to (n, features) can be an encoder. The paper uses t
 from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.layers.modes import evaluating
+from cru.shapes import Bool, Float
 
 NORM_FLOOR = 1e-8  # smallest norm that divides
 CHUNK = 64  # images that a CPU processes at a time

@@ -4,7 +4,6 @@ import inspect
 from typing import Any, TypedDict, Unpack, get_origin
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import MAX_VARIANCE, MIN_VARIANCE, Belief, FilterResult, bounds, gaps, positive
@@ -21,6 +20,7 @@ from cru.layers.checks import (
     observed_values,
     require,
 )
+from cru.shapes import Bool, Float
 
 INITIAL_VARIANCE = 10.0
 """Variance of the initial state of a new layer."""

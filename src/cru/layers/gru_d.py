@@ -1,10 +1,10 @@
 """GRU-D: a GRU whose inputs and state decay while observations are missing (Che et al. 2018)."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional.carry_forward import last_observation, since_last
+from cru.shapes import Bool, Float
 
 
 class GRUD(nn.Module):

@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -12,6 +11,7 @@ from cru.layers.checks import check_count, require
 from cru.layers.observation import ObservationModel
 from cru.layers.ode import ODE
 from cru.layers.ragged import Ragged, SplitGaps
+from cru.shapes import Bool, Float
 
 
 class GRUODEField(nn.Module):

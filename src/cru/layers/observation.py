@@ -3,12 +3,12 @@
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from cru.functional.divergence import gaussian_kl
 from cru.functional.likelihood import clamp_value
+from cru.shapes import Float
 
 LOG_VARIANCE_LIMIT = 10.0  # of the absolute value
 

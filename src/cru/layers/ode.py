@@ -4,12 +4,12 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
-from torchdiffeq import odeint
 
+from cru.extras import require_extra
 from cru.functional.runge_kutta import TABLEAUS, runge_kutta
 from cru.layers.checks import require
+from cru.shapes import Float
 
 FIXED_SOLVERS = tuple(TABLEAUS)
 ADAPTIVE_SOLVERS = ("adaptive_heun", "fehlberg2", "bosh3", "dopri5", "dopri8")
@@ -83,6 +83,7 @@ class ODE(nn.Module):
         )
         self.field, self.solver, self.steps = field, solver, steps
         self.rtol, self.atol, self.time_map = rtol, atol, time_map
+        self.odeint = None if solver in FIXED_SOLVERS else require_extra("torchdiffeq", "ode").odeint
         self.evaluations = 0  # number of calls of the field; set it to 0 to count again
 
     def forward(
@@ -97,11 +98,11 @@ class ODE(nn.Module):
             slope: Tensor = speed(s) * self.field(h)
             return slope
 
-        if self.solver in TABLEAUS:
+        if self.odeint is None:
             later = runge_kutta(derivative, state, self.solver, self.steps)
         else:
             ends = torch.tensor([0.0, 1.0], dtype=state.dtype, device=state.device)
-            later = odeint(derivative, state, ends, rtol=self.rtol, atol=self.atol, method=self.solver)[-1]
+            later = self.odeint(derivative, state, ends, rtol=self.rtol, atol=self.atol, method=self.solver)[-1]
             later = torch.where(gap > 0, later, state)  # the interpolation of the solver has rounding errors
         if later.requires_grad:
             later.register_hook(_clamp_gradient)  # type: ignore[no-untyped-call]

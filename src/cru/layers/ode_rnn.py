@@ -1,12 +1,12 @@
 """ODE-RNN: a differential equation between observations and a gated update at each one (Rubanova et al. 2019)."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.layers.ode import ODE
 from cru.layers.ragged import Ragged, last_step, reversed_series
+from cru.shapes import Bool, Float
 
 
 class GRUUpdate(nn.Module):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Unpack
 
 import torch
-from jaxtyping import Bool, Float, Real
 from torch import Tensor, nn
 
 from cru import native
@@ -14,6 +13,7 @@ from cru.functional.paired import PairedTransition, discretise_paired, filter_pa
 from cru.functional.paired_scan import filter_paired_scan, smooth_paired
 from cru.layers.checks import as_queries, as_times, require
 from cru.layers.filter import KalmanLayer, LayerOptions
+from cru.shapes import Bool, Float, Real
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.functional import Belief
 from cru.functional.carry_forward import last_observation
 from cru.layers.paired import PairedCRU
+from cru.shapes import Bool, Float
 
 VARIANCE_OFFSET = 1e-6  # added to a variance before its logarithm
 INITIAL_PAIRS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: level, drift and last value

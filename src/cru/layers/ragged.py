@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
+
+from cru.shapes import Bool, Float, Int64, Shaped
 
 COUNT_TOLERANCE = 1e-3  # a gap may exceed a whole number of parts by this fraction of a part
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Float64
 from torch import Generator, Tensor, nn
 
 from cru import native
@@ -24,6 +23,7 @@ from cru.layers.checks import (
     observed_values,
     require,
 )
+from cru.shapes import Bool, Float, Float64
 
 MIN_NOISE = 1e-4  # of the variance of standardised values
 

@@ -1,10 +1,10 @@
 """Multi-time attention: interpolate a series at any other times (Shukla and Marlin 2021)."""
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.layers.checks import require
+from cru.shapes import Bool, Float
 
 _MIN_LOG_WEIGHT = -600.0  # relative to the largest weight: e^-600 is negligible, and float64 represents it
 

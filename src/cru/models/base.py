@@ -7,7 +7,6 @@ from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from cru.functional.gaps import clip_gaps
@@ -15,6 +14,7 @@ from cru.functional.likelihood import bernoulli_nll, clamp_value, gaussian_nll, 
 from cru.functional.positive import positive
 from cru.layers.encoders import apply_where
 from cru.models.config import ModelConfig
+from cru.shapes import Bool, Float, Int64
 
 _MAX_LOGIT = 15.0  # above 17 a probability is 1 in float32, and a wrong one has no gradient
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
@@ -13,6 +12,7 @@ from cru.models.base import BatchLike, Model, OutputHead, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.recurrent import Hidden
+from cru.shapes import Bool, Float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ start from a trained prior. The combination counts the prior twice, and the deco
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional import Belief, FilterResult, clip_gaps
@@ -15,6 +14,7 @@ from cru.functional.combine import combine
 from cru.layers.ragged import last_step, reversed_series
 from cru.models.base import BatchLike, Model, Spec
 from cru.models.kalman import CRUModel, FastCRUModel, KalmanConfig, KalmanModel
+from cru.shapes import Float
 
 
 class Bidirectional(KalmanModel):

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 
 from cru.functional.carry_forward import last_observation, running_mean
 from cru.models.base import BatchLike, Spec
 from cru.models.naive import InputRule, NaiveConfig
+from cru.shapes import Float, Int64
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
 from cru.errors import did_you_mean
@@ -29,6 +28,7 @@ from cru.models.structural import (
     make_layer,
     update_signal,
 )
+from cru.shapes import Bool, Float, Float64, Int64
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.likelihood import bernoulli_nll, gaussian_nll
 from cru.models.base import BatchLike, Model, Prediction
 from cru.models.config import ModelConfig
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

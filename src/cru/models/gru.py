@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
@@ -13,6 +12,7 @@ from cru.models.base import BatchLike, OutputHead, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.recurrent import Hidden, RecurrentModel
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import gaps
@@ -15,6 +14,7 @@ from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, exponential_time_ma
 from cru.models.base import BatchLike, Prediction, Spec
 from cru.models.baseline import BaselineModel, SolverConfig, state_output
 from cru.models.recurrent import Hidden
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import Belief, FilterResult
@@ -19,6 +18,7 @@ from cru.models.networks import (
     make_encoder,
     make_variance_decoder,
 )
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@ from itertools import pairwise
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.models.base import BatchLike, Model, Prediction, Spec
 from cru.models.config import ModelConfig
+from cru.shapes import Float, Float64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.layers.time_attention import TimeAttention, TimeEmbedding
@@ -14,6 +13,7 @@ from cru.models.base import BatchLike, OutputHead, Prediction, Spec
 from cru.models.baseline import unit_times
 from cru.models.networks import default_state_size
 from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

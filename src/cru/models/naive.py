@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.carry_forward import last_observation, next_observation, running_mean
 from cru.layers.checks import require
 from cru.models.base import BatchLike, Model, Prediction, Spec
 from cru.models.config import ModelConfig
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

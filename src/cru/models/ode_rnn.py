@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.layers.ode import ODE, tanh_field
@@ -13,6 +12,7 @@ from cru.models.base import BatchLike, Prediction, Spec
 from cru.models.baseline import BaselineModel, SolverConfig, state_output
 from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
 from cru.models.recurrent import Hidden, RecurrentModel
+from cru.shapes import Float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from cru.functional import Belief
@@ -16,6 +15,7 @@ from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec
 from cru.models.config import ModelConfig
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
 from cru.models.statistics import feature_moments
+from cru.shapes import Float
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.models.base import BatchLike, Model, OutputHead, Prediction
+from cru.shapes import Float
 
 
 class Hidden(NamedTuple):

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from cru.models.base import BatchLike
+from cru.shapes import Float64
 
 
 def feature_moments(

@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from cru.functional.structural import StructuralState
@@ -15,6 +14,7 @@ from cru.layers.checks import require
 from cru.layers.structural import StructuralLayer
 from cru.models.base import BatchLike, Model, Prediction, Spec
 from cru.models.config import ModelConfig
+from cru.shapes import Bool, Float, Float64
 
 TYPICAL_GAP = 0.3  # the median gap in units of 1 / `Spec.time_scale`
 

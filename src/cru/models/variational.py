@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cru.functional.divergence import standard_normal_kl
 from cru.models.base import BatchLike, Prediction
 from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
+from cru.shapes import Float
 
 _LOG_VARIANCE_LIMIT = 20.0  # of the absolute value
 _KL_FREE_PERCENT = 10  # first part of the training, in which the weight of the divergence is 0

@@ -1,7 +1,4 @@
-"""Compile the C++ code on first use, cache it in a folder of the user, and load it.
-
-Without a compiler the functions here return None, and the filters run in PyTorch.
-"""
+"""Compile the C++ code, cache it in a folder of the user, and load it."""
 
 import atexit
 import ctypes
@@ -21,62 +18,11 @@ import torch
 from platformdirs import user_cache_path
 
 from cru.logs import make_logger
-from cru.native import layout
 from cru.native.layout import REAL, generated_header
 
+_HERE = Path(__file__).parent
 _HEADERS = ("common.h", "pair.h", "matrix.h", "expm.h", "eigen.h", "smooth.h")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
-MAX_OBS = 128
-"""For larger latent observations, the matrix products of PyTorch are faster."""
-_FUNCTIONS: dict[str, dict[str, tuple[type[ctypes.Structure], ...]]] = {
-    "locally_linear": {
-        "cru_locally_linear_filter": (
-            layout.LocallyLinearSizes,
-            layout.LocallyLinearInputs,
-            layout.FilterOutputs,
-        ),
-        "cru_locally_linear_filter_backward": (
-            layout.LocallyLinearSizes,
-            layout.LocallyLinearInputs,
-            layout.FilterSaved,
-            layout.LocallyLinearGradients,
-        ),
-    },
-    "paired": {
-        "cru_paired_filter": (layout.PairedSizes, layout.PairedInputs, layout.FilterOutputs),
-        "cru_paired_filter_backward": (
-            layout.PairedSizes,
-            layout.PairedInputs,
-            layout.FilterSaved,
-            layout.PairedGradients,
-        ),
-        "cru_paired_smooth": (layout.PairedSizes, layout.SmoothInputs, layout.Beliefs),
-        "cru_paired_smooth_backward": (
-            layout.PairedSizes,
-            layout.SmoothInputs,
-            layout.Beliefs,
-            layout.SmoothGradients,
-        ),
-    },
-    "structural": {
-        "cru_structural_filter": (
-            layout.StructuralSizes,
-            layout.StructuralInputs,
-            layout.StructuralFilterOutputs,
-        ),
-        "cru_structural_smooth": (
-            layout.StructuralSizes,
-            layout.StructuralInputs,
-            layout.StructuralSmoothOutputs,
-        ),
-        "cru_structural_likelihood": (
-            layout.StructuralSizes,
-            layout.StructuralInputs,
-            layout.StructuralLikelihoodOutputs,
-        ),
-    },
-}
-"""The functions of each library. Each takes pointers to these structures, and the first and last item to work on."""
 
 log = make_logger(__name__)
 
@@ -92,80 +38,60 @@ def compiler() -> tuple[str, ...] | None:
     return next((tuple(words) for words in candidates if words and shutil.which(words[0])), None)
 
 
-@cache
-def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
-    """Load the filter of CRU, f-CRU and RKN for a floating type and a latent observation size.
-
-    Returns:
-        The library, or None if the type or size is not supported or nothing can be compiled.
-    """
-    if dtype not in REAL or obs > MAX_OBS:
-        return None
-    return _load("locally_linear", dtype, -(-obs // REAL[dtype][1]))
-
-
-@cache
-def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """Load the paired filter and smoother for a floating type.
-
-    Returns:
-        The library, or None if the type is not supported or nothing can be compiled.
-    """
-    return _load("paired", dtype, 1) if dtype in REAL else None
-
-
-@cache
-def structural_library() -> ctypes.CDLL | None:
-    """Load the structural filter, smoother and likelihood.
-
-    Returns:
-        The library, or None if nothing can be compiled.
-    """
-    return _load("structural", torch.float64, 1)
-
-
-@cache
-def _load(source: str, dtype: torch.dtype, half: int) -> ctypes.CDLL | None:
-    command = compiler()
-    if command is None:
-        return None
-    try:
-        native = _cached_or_compiled(command, source, dtype, half)
-    except (OSError, subprocess.SubprocessError) as error:
-        output = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
-        log.warning("the compiled filter is not available, the slower one in PyTorch is used: %s\n%s", error, output)
-        return None
-    for name, structures in _FUNCTIONS[source].items():
-        function = getattr(native, name)
-        function.argtypes = [*map(ctypes.POINTER, structures), ctypes.c_int64, ctypes.c_int64]
-        function.restype = None
-    return native
-
-
-def _cached_or_compiled(command: tuple[str, ...], source: str, dtype: torch.dtype, half: int) -> ctypes.CDLL:
-    """Load the library for this processor from the cache, or compile it into the cache."""
-    here, header = Path(__file__).parent, generated_header(dtype, half)
-    native = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
-    flags = (*_FLAGS, *native)
-    key = hashlib.sha256(repr((command, flags, header, _processor())).encode())
+def library_name(source: str, dtype: torch.dtype, padded: int, flags: tuple[str, ...], *more: object) -> str:
+    """Name a library by its floating type and size, and by a hash of its sources, its flags and ``more``."""
+    key = hashlib.sha256(repr((_FLAGS, flags, generated_header(dtype, padded), *more)).encode())
     for file in (f"{source}.cpp", *_HEADERS):
-        key.update((here / file).read_bytes())
-    name = f"{source}-{REAL[dtype][0]}-{half}-{key.hexdigest()[:16]}"
-    folder = Path(os.environ.get("CRU_CACHE_DIR") or user_cache_path("cru")) / "native"
-    cached = _open_cached(folder, name)
-    if cached is not None:
-        return cached
-    folder = _writable(folder)
+        key.update((_HERE / file).read_bytes())
+    return f"{source}-{REAL[dtype][0]}-{padded}-{key.hexdigest()[:16]}"
+
+
+def compile_library(
+    command: tuple[str, ...],
+    source: str,
+    dtype: torch.dtype,
+    padded: int,
+    flags: tuple[str, ...],
+    folder: Path,
+    name: str,
+) -> Path:
+    """Compile a library to the file ``name``-SHA256.so in ``folder``.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        OSError: the file cannot be written, or the compiler cannot be started.
+        subprocess.SubprocessError: the compiler failed.
+    """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         fresh, generated = Path(scratch) / "fresh.so", Path(scratch) / "generated.h"
-        generated.write_text(header)
-        call = [*command, *flags, "-include", str(generated), str(here / f"{source}.cpp"), "-o", str(fresh)]
+        generated.write_text(generated_header(dtype, padded))
+        call = [*command, *_FLAGS, *flags, "-include", str(generated), str(_HERE / f"{source}.cpp"), "-o", str(fresh)]
         subprocess.run(call, check=True, capture_output=True, timeout=300)
         fresh.chmod(0o700)  # whatever the umask
         path = folder / f"{name}-{hashlib.sha256(fresh.read_bytes()).hexdigest()}.so"
         for other in set(folder.glob(f"{name}-*.so")) - {path}:  # written while other users could write the folder
             other.unlink(missing_ok=True)
         fresh.replace(path)
+    return path
+
+
+def cached_or_compiled(command: tuple[str, ...], source: str, dtype: torch.dtype, padded: int) -> ctypes.CDLL:
+    """Load the library for this processor from the cache, or compile it into the cache.
+
+    Raises:
+        OSError: the library cannot be written or loaded, or the compiler cannot be started.
+        subprocess.SubprocessError: the compiler failed.
+    """
+    flags = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
+    name = library_name(source, dtype, padded, flags, command, processor_features())
+    folder = Path(os.environ.get("CRU_CACHE_DIR") or user_cache_path("cru")) / "native"
+    cached = _open_cached(folder, name)
+    if cached is not None:
+        return cached
+    folder = _writable(folder)
+    compile_library(command, source, dtype, padded, flags, folder, name)
     compiled = _open_cached(folder, name)
     if compiled is None:
         raise OSError(f"the library that was just compiled cannot be loaded from {folder}")
@@ -180,27 +106,41 @@ def _open_cached(folder: Path, name: str) -> ctypes.CDLL | None:
     if not folder.is_dir() or not (_owned(folder.lstat()) and _private(folder.stat())):
         return None
     for path in folder.glob(f"{name}-*.so"):
-        file = None
         try:
-            # Follow no link, and do not wait for the other end of a pipe.
-            file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-            info = os.fstat(file)
-            if not stat.S_ISREG(info.st_mode) or not _private(info):
-                raise OSError("another user can write it")
-            with open(file, "rb", closefd=False) as whole:
-                if hashlib.sha256(whole.read()).hexdigest() != path.stem.rpartition("-")[2]:
-                    raise OSError("it is damaged")
-            # Load the file that was checked, even if another file has its name by now. The descriptor stays open,
-            # because the linker treats equal names as equal libraries.
-            checked = Path(f"/proc/self/fd/{file}")
-            return ctypes.CDLL(str(checked if checked.exists() else path))
+            return open_checked(path, private=True)
         except OSError as error:
-            if file is not None:
-                os.close(file)
             log.warning("%s is not loaded and compiled again: %s", path, error)
             with suppress(OSError):
                 path.unlink()
     return None
+
+
+def open_checked(path: Path, *, private: bool = False) -> ctypes.CDLL:
+    """Load ``NAME-SHA256.so`` if its contents have that hash.
+
+    Args:
+        path: the file.
+        private: refuse links, and files that other users can write.
+
+    Raises:
+        OSError: the file is refused or cannot be loaded.
+    """
+    follow = getattr(os, "O_NOFOLLOW", 0) if private else 0
+    file = os.open(path, os.O_RDONLY | follow | getattr(os, "O_NONBLOCK", 0))  # do not wait for a pipe
+    try:
+        info = os.fstat(file)
+        if not stat.S_ISREG(info.st_mode) or (private and not _private(info)):
+            raise OSError("another user can write it")
+        with open(file, "rb", closefd=False) as whole:
+            if hashlib.sha256(whole.read()).hexdigest() != path.stem.rpartition("-")[2]:
+                raise OSError("it is damaged")
+        # Load the file that was checked, even if another file has its name by now. The descriptor stays open,
+        # because the linker treats equal names as equal libraries.
+        checked = Path(f"/proc/self/fd/{file}")
+        return ctypes.CDLL(str(checked if checked.exists() else path))
+    except OSError:
+        os.close(file)
+        raise
 
 
 def _owned(info: os.stat_result) -> bool:
@@ -229,8 +169,9 @@ def _writable(folder: Path) -> Path:
         return Path(private)
 
 
-def _processor() -> str:
-    """Return what the compiled code depends on. Machines may share a cache."""
+@cache
+def processor_features() -> str:
+    """Return the features of the processor. Compiled code depends on them, and machines may share a cache."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor()

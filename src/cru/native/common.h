@@ -1,7 +1,8 @@
 // Shared by all libraries: numbers, clamps, and the memory layouts that Python fills.
 //
 // cru/native/build.py generates `generated.h` and includes it before this file. It defines
-//   REAL, HALF          the floating type, and the SIMD vectors in half a row (matrix.h)
+//   REAL                the floating type
+//   CRU_PADDED_OBS      the lanes in half a row (matrix.h)
 //   CRU_*               the constants of cru.functional
 //   CRU_CHECK_LAYOUTS   a static_assert for every size and offset in cru/native/layout.py
 // docs/backward.md derives the backward passes in the symbols of this code.

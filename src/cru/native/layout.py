@@ -15,7 +15,7 @@ from cru.functional.transition import DiscreteTransition, EigenTransition, ExpmT
 from cru.functional.update import MIN_VARIANCE
 
 REAL = {torch.float32: ("float", 8), torch.float64: ("double", 4)}
-"""The C++ type and the number of SIMD lanes of each floating type."""
+"""The C++ type of each floating type, and the multiple that the size of an observation is padded to (32 bytes)."""
 KINDS: dict[type, int] = {ExpmTransition: 0, EigenTransition: 1, DiscreteTransition: 2}
 MAX_POINTS = 16
 """The largest Gauss-Lobatto rule of the compiled CRU."""
@@ -155,18 +155,17 @@ LAYOUTS: tuple[type[ctypes.Structure], ...] = (
 )
 
 
-def generated_header(dtype: torch.dtype, half: int) -> str:
+def generated_header(dtype: torch.dtype, padded: int) -> str:
     """Write the C++ header that ``common.h`` expects: constants, and a check of every layout.
 
     Args:
         dtype: the floating type of the library.
-        half: the number of SIMD vectors in half a row of a matrix.
+        padded: the lanes in half a row of a matrix: the size of the latent observation, padded.
 
     Returns:
         The text of the header.
     """
-    real, lanes = REAL[dtype]
-    constants: dict[str, object] = {"REAL": real, "HALF": half, "CRU_LANES": lanes}
+    constants: dict[str, object] = {"REAL": REAL[dtype][0], "CRU_PADDED_OBS": padded}
     constants |= {f"CRU_{name.upper()}_BOUND": value for name, value in bounds(dtype)._asdict().items()}
     constants |= {f"CRU_KIND_{kind.__name__.removesuffix('Transition').upper()}": n for kind, n in KINDS.items()}
     constants |= {"CRU_MIN_VARIANCE": MIN_VARIANCE, "CRU_FLOOR_SLACK": FLOOR_SLACK}

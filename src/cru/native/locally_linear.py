@@ -8,13 +8,11 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief
 from cru.functional.expm import lobatto
 from cru.functional.transition import EigenTransition, Transition
-from cru.native.build import library
 from cru.native.call import (
     Eight,
     Eleven,
@@ -35,6 +33,8 @@ from cru.native.layout import (
     LocallyLinearInputs,
     LocallyLinearSizes,
 )
+from cru.native.libraries import library
+from cru.shapes import Bool, Float
 
 
 def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:

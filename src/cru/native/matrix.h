@@ -5,12 +5,18 @@
 #pragma once
 #include "pair.h"
 
-typedef real vec __attribute__((vector_size(32)));
-constexpr int LANES = 32 / sizeof(real);
-static_assert(LANES == CRU_LANES, "Python and C++ disagree on the number of lanes");
-constexpr int NV = 2 * HALF;
-constexpr int P = HALF * LANES;
+#ifdef __AVX__
+constexpr int VECTOR_BYTES = 32;
+#else
+constexpr int VECTOR_BYTES = 16;  // GCC keeps a vector that is wider than a register in memory: 10 times slower
+#endif
+typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
+constexpr int LANES = VECTOR_BYTES / sizeof(real);
+constexpr int P = CRU_PADDED_OBS;
 constexpr int W = 2 * P;
+constexpr int HALF = P / LANES;
+constexpr int NV = 2 * HALF;
+static_assert(P % LANES == 0, "half a row must be whole vectors");
 
 struct alignas(64) Row {
   vec v[NV];
@@ -28,8 +34,8 @@ struct Matrix {
 inline vec splat(real x) { return x - vec{}; }
 inline real sum(vec a) {
   typedef real narrow __attribute__((vector_size(16)));
-  const narrow* halves = reinterpret_cast<const narrow*>(&a);
-  const narrow b = halves[0] + halves[1];
+  const narrow* parts = reinterpret_cast<const narrow*>(&a);
+  const narrow b = sizeof(vec) == 16 ? parts[0] : parts[0] + parts[sizeof(vec) / 16 - 1];
   return SINGLE ? (b[0] + b[2 % (16 / sizeof(real))]) + (b[1] + b[3 % (16 / sizeof(real))]) : b[0] + b[1];
 }
 inline real sum(const Row& a) {

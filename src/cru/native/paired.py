@@ -4,12 +4,10 @@ import ctypes
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cru.functional.belief import Belief
 from cru.functional.paired import PairedTransition
-from cru.native.build import paired_library
 from cru.native.call import (
     Eight,
     Eleven,
@@ -33,6 +31,8 @@ from cru.native.layout import (
     SmoothGradients,
     SmoothInputs,
 )
+from cru.native.libraries import paired_library
+from cru.shapes import Bool, Float
 
 
 def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:

@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from cru.functional.gaps import gaps
 from cru.functional.structural import Components, Filtered, Smoothed, StructuralState
-from cru.native.build import structural_library
 from cru.native.call import check_tensors, pointers, switched_off, threaded, transformed
 from cru.native.layout import (
     MAX_COEFFICIENTS,
@@ -20,6 +18,8 @@ from cru.native.layout import (
     StructuralSizes,
     StructuralSmoothOutputs,
 )
+from cru.native.libraries import structural_library
+from cru.shapes import Bool, Float, Float64, Int64
 
 _OUTPUTS: dict[str, type[ctypes.Structure]] = {
     "filter": StructuralFilterOutputs,

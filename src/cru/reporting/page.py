@@ -11,10 +11,10 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.reporting.tables import Table, TableCell, tables
+from cru.shapes import Float
 
 SCRIPTS = ("dom.js", "scale.js", "chart.js", "charts.js", "scores.js", "frames.js", "browser.js", "main.js")
 

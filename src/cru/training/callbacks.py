@@ -1,7 +1,9 @@
 """Callbacks at the start of a training, after each step, after each epoch and at the end."""
 
 import json
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +77,7 @@ class JsonLog(Callback):
 class LineProgress(Callback):
     """Print one plain line per epoch, for pipes and log files."""
 
-    def __init__(self, console: "Console", minutes: float | None = None) -> None:
+    def __init__(self, console: "Console | _StandardError", minutes: float | None = None) -> None:
         self.console, self.minutes = console, minutes
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
@@ -168,6 +170,23 @@ class TensorBoard(Callback):
 def make_progress_callback(console: "Console", title: str, minutes: float | None = None) -> Callback:
     """Make a live bar on a terminal, otherwise plain lines. ``minutes`` is the time limit of the training."""
     return BarProgress(console, title, minutes) if console.is_terminal else LineProgress(console, minutes)
+
+
+def make_stderr_progress_callback(title: str, minutes: float | None = None) -> Callback:
+    """Make a progress callback that prints to standard error: plain lines if rich is not installed."""
+    if find_spec("rich") is None:
+        return LineProgress(_StandardError(), minutes)
+    from cru.console import PlainConsole
+
+    return make_progress_callback(PlainConsole(stderr=True), title, minutes)
+
+
+class _StandardError:
+    """The console of `LineProgress` without rich."""
+
+    def print(self, text: str, *, soft_wrap: bool) -> None:
+        """Print a line."""
+        sys.stderr.write(printable(text) + "\n")
 
 
 def format_validation(record: dict[str, Any], metrics: tuple[str, ...] = ("mse", "nll")) -> str:

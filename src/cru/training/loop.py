@@ -1,14 +1,15 @@
 """Train a model: epochs of shuffled batches, a validation after each, and the weights of the best epoch."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from cru.data import Batch, SeriesSet
@@ -16,6 +17,7 @@ from cru.data.random import generator
 from cru.errors import InputError, RunError
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
+from cru.extras import require_extra
 from cru.models import Model
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
@@ -62,48 +64,54 @@ class Checkpointer:
 
 
 class Engine:
-    """The processes that train together. There is one process unless `torchrun` or `accelerate launch` started more.
+    """Where the training loop runs: in one process, or in those that `torchrun` or `accelerate launch` started.
 
-    After the backward pass, gradients are averaged over the processes, weighted by the number of time points with a
-    target. A step is then independent of the number of processes, for a loss that is a mean over these time points.
+    After the backward pass, the gradients of the processes are added up, weighted by what each of them counted. For a
+    loss that is a mean over time points with a target, a step is therefore the same for any number of processes.
+
+    Attributes:
+        device: where this process computes.
+        share: the number of this process, and of how many.
+
+    Raises:
+        MissingExtraError: there are several processes, and accelerate is not installed.
     """
 
     def __init__(self) -> None:
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available())  # times are float64, which MPS lacks
-
-    @property
-    def device(self) -> torch.device:
-        """The device of this process."""
-        device: torch.device = self.accelerator.device
-        return device
-
-    @property
-    def share(self) -> tuple[int, int]:
-        """The index of this process, and the number of processes."""
-        return self.accelerator.process_index, self.accelerator.num_processes
+        cuda = torch.cuda.is_available()  # not MPS: times are float64, which it lacks
+        self.device, self.share = torch.device("cuda" if cuda else "cpu"), (0, 1)
+        self._accelerator: Any = None
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            self._accelerator = require_extra("accelerate", "distributed").Accelerator(cpu=not cuda)
+            self.device = self._accelerator.device
+            self.share = self._accelerator.process_index, self._accelerator.num_processes
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that writes files and messages."""
-        return bool(self.accelerator.is_main_process)
+        """Whether this process writes and prints for all."""
+        return self.share[0] == 0
 
     def first(self) -> Any:
-        """Return a context that one process on each machine runs before the others, for example to fill a cache."""
-        return self.accelerator.local_main_process_first()
+        """Return a context that one process on each machine passes before the others, to fill a cache, for example."""
+        return nullcontext() if self._accelerator is None else self._accelerator.local_main_process_first()
 
     def total(self, tensor: Tensor) -> Tensor:
-        """Sum over all processes."""
-        if self.share[1] == 1:
+        """Compute the sum over all processes.
+
+        Raises:
+            RunError: another process has ended.
+        """
+        if self._accelerator is None:
             return tensor
         try:
-            summed: Tensor = self.accelerator.reduce(tensor.to(self.device), reduction="sum")
+            summed: Tensor = self._accelerator.reduce(tensor.to(self.device), reduction="sum")
         except RuntimeError as error:
             raise RunError("another process of this run has ended. Continue with --resume.") from error
         return summed
 
     def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:
-        """Average loss and gradients over the processes. Return the mean loss and the sum of the weights."""
-        if self.share[1] == 1:
+        """Compute the weighted mean of loss and gradients over the processes, and the sum of the weights."""
+        if self._accelerator is None:
             return float(loss.detach()), weight
         grads = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
         flat = torch.cat([*(grad.flatten() for grad in grads), loss.detach().reshape(1)])
@@ -112,6 +120,11 @@ class Engine:
         for grad, fresh in zip(grads, torch.split(mean[:-1], [grad.numel() for grad in grads]), strict=True):
             grad.copy_(fresh.reshape(grad.shape))
         return float(mean[-1]), float(flat[-1])
+
+    def end(self) -> None:
+        """Leave the group of processes."""
+        if self._accelerator is not None:
+            self._accelerator.end_training()
 
 
 class Loop:

@@ -63,7 +63,7 @@ def write(folder, files):
     ("text", "message"),
     [
         ("hello world\n", "must be a record that begins with 'Time,Parameter,Value', got b'hello world'"),
-        ("Time,Parameter,Value\n00:00,HR,73\n00:61,HR,73\n", "'00:61,HR,73.0' is not such a line"),
+        ("Time,Parameter,Value\n00:00,HR,73\n00:61,HR,73\n", "'00:61,HR,73' is not such a line"),
         ("Time,Parameter,Value\n00:00,HR,abc\n", "must hold lines like '00:07,HR,73'"),
         ("Time,Parameter,Value\n00:00,HR\n", "must hold lines like"),
         ("Time,Parameter,Value\n00:00,HR,1,2\n", "must hold lines like"),

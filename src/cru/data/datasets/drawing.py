@@ -1,8 +1,9 @@
 """Pendulum images: a thick line on a canvas, made small with a Lanczos filter, exactly as Pillow draws them."""
 
 import numpy as np
-from jaxtyping import Float64, UInt8
-from PIL import Image, ImageDraw
+
+from cru.extras import require_extra
+from cru.shapes import Float64, UInt8
 
 CANVAS, IMAGE = 128, 24
 LINE_LENGTH, LINE_WIDTH = 55, 8
@@ -22,6 +23,7 @@ def draw_lines(angle: Float64[np.ndarray, " row"]) -> UInt8[np.ndarray, "row 24 
 
 
 def _draw(x: int, y: int) -> UInt8[np.ndarray, "24 24"]:
+    Image, ImageDraw = (require_extra(f"PIL.{module}", "experiments") for module in ("Image", "ImageDraw"))
     canvas = Image.new("F", (CANVAS, CANVAS), 0.0)
     ImageDraw.Draw(canvas).line([(CANVAS // 2, CANVAS // 2), (x, y)], fill=1.0, width=LINE_WIDTH)
     small = np.asarray(canvas.resize((IMAGE, IMAGE), Image.Resampling.LANCZOS))

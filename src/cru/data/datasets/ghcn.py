@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
 
 from cru.data.raw import members, readable
+from cru.shapes import Float32, Int64, UInt8
 
 _WIDTH = 269
 _DAYS = 31

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Float64, UInt8
 
 from cru.data.cache import cache_dir, cached
 from cru.data.datasets.drawing import IMAGE, draw_lines, sine
 from cru.data.random import generator
 from cru.data.series import SeriesSet
 from cru.data.splits import Splits, divide
+from cru.extras import require_extra
+from cru.shapes import Float32, Float64, UInt8
 
 GRAVITY, MASS, LENGTH, FRICTION = 9.81, 1.0, 1.0, 0.1
 INERTIA = MASS * LENGTH**2 / 3
@@ -64,8 +65,7 @@ def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = Fa
     Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the image
     counts (1 is a clean image, 0 is nothing but noise).
     """
-    from tqdm import tqdm
-
+    tqdm = require_extra("tqdm", "experiments").tqdm
     rng_motion, rng_frames, rng_noise = (generator(seed, name) for name in ("motion", "frames", "noise"))
     with tqdm(total=FRAMES, desc=variant.name, unit="frame", disable=not progress) as bar:
         angle = simulate(count, variant.frame_interval, rng_motion, after_frame=bar.update)

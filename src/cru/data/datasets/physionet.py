@@ -1,18 +1,19 @@
 """PhysioNet/CinC Challenge 2012: 48 hours of 8 000 intensive-care patients, 37 variables."""
 
-import io
+import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from cru.data import raw
 from cru.data.cache import cache_dir, cached
 from cru.data.grouping import pivot
 from cru.data.series import SeriesSet, make_series
 from cru.data.splits import Splits, scale, split
+from cru.shapes import Float64, Int64
 
 URL = "https://physionet.org/files/challenge-2012/1.0.0/"
 FILES: dict[str, str | None] = {
@@ -34,6 +35,8 @@ UNITS = {
 # fmt: on
 OUTCOMES = ("SAPS-I", "SOFA", "Length_of_stay", "Survival", "In-hospital_death")
 _HEADER = b"Time,Parameter,Value"
+_TIME = re.compile(r"\d\d:[0-5]\d")
+_CODES = {name: k for k, name in enumerate(UNITS)} | dict.fromkeys(DESCRIPTORS, -1)
 _VERSION = 1
 HOURS = 48.0  # the length of a record
 
@@ -48,11 +51,17 @@ def load(
     joined: bool = False,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by patient, each feature to [0, 1] for each set.
+    """Load the sets of the paper: 60/20/20 by patient. Times are hours since admission.
 
-    Times are hours since admission. ``scaling="train"`` takes minima and maxima from the training set alone, None
-    leaves clinical units. ``published`` does as the published runs did: a weight of -1 counts as a measurement, and
-    minima are at most 0. With ``joined`` the validation patients train, too.
+    Args:
+        data_dir: the folder of the raw files; see `cru.data.raw.data_dir`.
+        cache: the cache folder; see `cru.data.cache.cache_dir`.
+        seed: the seed of the split.
+        scaling: scale each feature to [0, 1], with the minima and maxima of ``"each"`` set or of the ``"train"`` set.
+            None keeps clinical units.
+        published: do as the published runs: a weight of -1 counts as a measurement, and minima are at most 0.
+        joined: train on the validation patients, too.
+        progress: show a bar during a download.
     """
     patients = prepare(data_dir=data_dir, cache=cache, published=published, progress=progress)
     sets = split(patients, seed=seed, joined=joined)
@@ -66,7 +75,7 @@ def prepare(
     published: bool = False,
     progress: bool = False,
 ) -> SeriesSet:
-    """All patients with their 37 variables in clinical units, and their outcomes."""
+    """Load all patients with their 37 variables in clinical units, and their outcomes."""
     folder = raw.data_dir(data_dir)
     sources = _find(folder) if folder else []
 
@@ -83,26 +92,26 @@ def prepare(
 def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool = False) -> SeriesSet:
     """Read archives of records and tables of outcomes.
 
-    Times are rounded to 0.1 h; several values of one variable in such a slot are averaged. A weight of -1 is missing,
-    unless ``published``; its slot stays, so that a patient with nothing measured has one empty time point.
+    Times are rounded to 0.1 h. Several values of one variable in such a slot are averaged. A weight of -1 is missing,
+    unless ``published``. Its slot stays: a patient without measurements has one empty time point.
+
+    Raises:
+        ValueError: a file is not a record, or not a table of outcomes.
     """
     records = [record for archive in archives for record in _records(archive)]
     if not records:
         raise ValueError(f"{archives[0]} must hold records named like set-a/132539.txt, there is none.")
-    table = _table(records)
-    patient = np.repeat(np.arange(len(records)), [record.lines for record in records])
-    known = list(UNITS)
-    code = {name: k for k, name in enumerate(known)} | dict.fromkeys(DESCRIPTORS, 0)
-    missing = table["parameter"].is_in(DESCRIPTORS)
+    lines = _Lines(*(np.concatenate(part) for part in zip(*map(_read_lines, records), strict=True)))
+    missing = lines.code < 0
     if not published:
-        missing |= (table["parameter"] == "Weight") & (table["value"] == -1)
+        missing |= (lines.code == _CODES["Weight"]) & (lines.value == -1)
     wide = pivot(
-        patient,
-        table["slot"].to_numpy() / 10,
-        table["parameter"].replace_strict(code, default=-1, return_dtype=pl.Int64).to_numpy(),
-        np.where(missing.to_numpy(), np.nan, table["value"].to_numpy()),
+        np.repeat(np.arange(len(records)), [record.lines for record in records]),
+        lines.slot / 10,
+        np.maximum(lines.code, 0),
+        np.where(missing, np.nan, lines.value),
         count=len(records),
-        width=len(known),
+        width=len(UNITS),
         dtype=np.float32,
     )
     ids = [record.id for record in records]
@@ -111,8 +120,8 @@ def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool
         wide.values,
         wide.offsets,
         ids=ids,
-        names=known,
-        units=[UNITS[name] for name in known],
+        names=list(UNITS),
+        units=list(UNITS.values()),
         time_unit="h",
         per_series=_outcomes(outcomes, ids),
     )
@@ -126,7 +135,7 @@ class _Record(NamedTuple):
 
 
 def _records(archive: Path) -> list[_Record]:
-    """The text files of an archive, without their headers."""
+    """Read the text files of an archive, without their headers."""
     records = []
     for name, text in raw.members(archive, ".txt"):
         header, _, body = text.replace(b"\r\n", b"\n").partition(b"\n")
@@ -138,62 +147,64 @@ def _records(archive: Path) -> list[_Record]:
     return records
 
 
-def _table(records: Sequence[_Record]) -> pl.DataFrame:
-    """All lines of all records: slot of 0.1 h, parameter, value. A bad line is found by reading record by record."""
-    try:
-        table = _read_lines(b"".join(record.body for record in records))
-        if len(table) == sum(record.lines for record in records):
-            return table
-    except (pl.exceptions.PolarsError, ValueError):
-        pass
-    for record in records:
+class _Lines(NamedTuple):
+    """The lines of records: slot of 0.1 h, number of the variable or -1 for a descriptor, value."""
+
+    slot: Float64[np.ndarray, " line"]
+    code: Int64[np.ndarray, " line"]
+    value: Float64[np.ndarray, " line"]
+
+
+def _read_lines(record: _Record) -> _Lines:
+    """Read the lines of a record.
+
+    Raises:
+        ValueError: a line is not like '00:07,HR,73'.
+    """
+    minutes, codes, values = [], [], []
+    for line in record.body.decode("latin-1").splitlines():
+        time, _, rest = line.partition(",")
+        name, _, number = rest.partition(",")
         try:
-            if len(_read_lines(record.body)) == record.lines:
-                continue
-            reason = "some lines are blank"
-        except (pl.exceptions.PolarsError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-        raise ValueError(f"{record.where} must hold lines like '00:07,HR,73': {reason}")
-    raise ValueError("the records must hold lines like '00:07,HR,73', and some do not.")
-
-
-def _read_lines(text: bytes) -> pl.DataFrame:
-    schema = {"time": pl.String, "parameter": pl.String, "value": pl.Float64}
-    if not text:
-        return pl.DataFrame(schema=schema | {"slot": pl.Float64})
-    table = pl.read_csv(io.BytesIO(text), has_header=False, schema=schema)
-    wrong = table.filter(
-        ~pl.col("time").str.contains(r"^\d\d:[0-5]\d$").fill_null(False) | ~pl.col("value").is_finite().fill_null(False)
-    )
-    if len(wrong):
-        raise ValueError(f"'{wrong['time'][0]},{wrong['parameter'][0]},{wrong['value'][0]}' is not such a line.")
-    unknown = set(table["parameter"].unique()) - set(UNITS) - set(DESCRIPTORS)
-    if unknown:
-        raise ValueError(f"there is no variable {sorted(map(str, unknown))[0]!r}.")
-    minutes = pl.col("time").str.slice(0, 2).cast(pl.Int64) * 60 + pl.col("time").str.slice(3, 2).cast(pl.Int64)
-    return table.with_columns(slot=(minutes / 6).round(mode="half_to_even"))
+            value = float(number)
+        except ValueError:
+            value = np.nan
+        if not _TIME.fullmatch(time) or not np.isfinite(value) or name not in _CODES:
+            known = name in _CODES or not name
+            reason = f"{line!r} is not such a line." if known else f"there is no variable {name!r}."
+            raise ValueError(f"{record.where} must hold lines like '00:07,HR,73': {reason}")
+        minutes.append(60 * int(time[:2]) + int(time[3:]))
+        codes.append(_CODES[name])
+        values.append(value)
+    slot = np.rint(np.array(minutes, np.float64) / 6)  # half to even
+    return _Lines(slot, np.array(codes, np.int64), np.array(values, np.float64))
 
 
 def _outcomes(paths: Sequence[Path], ids: Sequence[str]) -> dict[str, np.ndarray]:
-    """The outcomes of each patient; -1 (unknown) and patients without an entry become NaN."""
-    columns = ("RecordID", *OUTCOMES)
-    tables = []
+    """Read the outcomes of each patient. -1 (unknown) and patients without an entry become NaN.
+
+    Raises:
+        ValueError: a file is not a table of outcomes.
+    """
+    columns, known = ("RecordID", *OUTCOMES), dict[float, list[float]]()
     for path in paths:
         try:
-            table = pl.read_csv(path, schema_overrides=dict.fromkeys(columns, pl.Float64))
-            tables.append(table.select(columns))
-        except pl.exceptions.PolarsError:
+            with path.open(newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    patient, *numbers = (float(row[column]) for column in columns)
+                    known.setdefault(patient, numbers)
+        except (KeyError, TypeError, ValueError):
             raise ValueError(f"{path} must be a table of outcomes with the columns {', '.join(columns)}.") from None
-    if not tables:
+    if not paths:
         return {}
-    patients = pl.DataFrame({"RecordID": np.array(ids, np.float64)})
-    joined = patients.join(pl.concat(tables).unique("RecordID"), on="RecordID", how="left", maintain_order="left")
-    values = {name: joined[name].to_numpy().astype(np.float32) for name in OUTCOMES}
-    return {name: np.where(column == -1, np.float32(np.nan), column) for name, column in values.items()}
+    nothing = [np.nan] * len(OUTCOMES)
+    values = np.array([known.get(float(patient), nothing) for patient in ids], np.float32)
+    values[values == -1] = np.nan
+    return {name: values[:, k] for k, name in enumerate(OUTCOMES)}
 
 
 def _key(paths: Sequence[Path]) -> dict[str, Any]:
-    """What a prepared file was made from; without raw files, any that this version made will do."""
+    """Return what a prepared file must have been made from. Without raw files, any file of this version fits."""
     made_from = {"raw": raw.fingerprint(paths)} if paths else {}
     return {"dataset": "physionet", "version": _VERSION} | made_from
 

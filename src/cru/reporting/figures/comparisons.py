@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.evaluation.diagnosis import Curve
 from cru.reporting.figures.style import (
@@ -19,6 +18,7 @@ from cru.reporting.figures.style import (
     style_axes,
     time_label,
 )
+from cru.shapes import Float
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

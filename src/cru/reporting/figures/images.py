@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.reporting.figures.style import (
@@ -18,6 +17,7 @@ from cru.reporting.figures.style import (
     style_axes,
     time_label,
 )
+from cru.shapes import Float
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
