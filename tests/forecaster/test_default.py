@@ -172,3 +172,11 @@ def test_progress_is_a_line_an_epoch(capsys):
     Forecaster(epochs=2).fit(stations(30, 20, seed=9), id="station", time="date")
     shown = capsys.readouterr().err
     assert "epoch 1/2" in shown and "epoch 2/2" in shown
+
+
+def test_a_network_with_a_memory_that_learns_nothing_leaves_the_structural_model():
+    """The structural model counts as epoch 0, so a training that only makes it worse is not kept."""
+    table = stations(24, 30, seed=3)
+    names = {"id": "station", "time": "date"}
+    ruined = Forecaster("gru", epochs=1, learning_rate=50.0, progress=False).fit(table, **names)
+    assert ruined.name_ == "corrected" and float(ruined.model_.gain.abs().max()) == 0.0

@@ -11,6 +11,7 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
+from cru.evaluation import evaluate
 from cru.forecaster.clock import Clock, find_calendar
 from cru.forecaster.corrections import FOLD, draw_parts, train_corrections, with_folds
 from cru.forecaster.masking import make_training_task
@@ -282,6 +283,10 @@ def learn(
     del whole, pieces  # they may be large
     if made.num_parameters:
         loop = Loop(training, made, renew(0), validation, seed=seed, engine=engine, callback=callback, renew=renew)
+        start = {name: tensor.clone() for name, tensor in made.state_dict().items()}
+        untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
         loop.run()
-        made.load_state_dict(loop.checkpointer.best_weights())
+        # A new corrected model is the structural model, which counts as epoch 0.
+        trained = not isinstance(made, CorrectedModel) or loop.progress.best_score < untrained["hidden"]["nll"]
+        made.load_state_dict(loop.checkpointer.best_weights() if trained else start)
     return made.cpu().eval()
