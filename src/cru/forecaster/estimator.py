@@ -1,4 +1,4 @@
-"""`Forecaster`: fit, predict, forecast, impute, sample, score, save and load on a user's own table."""
+"""`Forecaster`: fit a model to a table, then predict, forecast, impute, sample, score, save and load."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -48,21 +48,29 @@ Fitted = TypeVar("Fitted", bound="Forecaster")
 
 
 class Forecaster(Estimator):
-    """Learns from a table of irregular readings, then fills in and forecasts, each value with its uncertainty.
+    """Impute and forecast irregular time series of a table, with calibrated uncertainty.
+
+    The default model has two parts. A structural model is an exact Gaussian model of each variable. An `mlp` network
+    corrects its means and standard deviations. This model imputes from the observations on both sides of a time, and
+    forecasts from the past. A table with more than 100 variables gets the structural model only.
+
+    Every prediction has a mean, a median, a standard deviation and intervals. The mean of a skewed variable differs
+    from its median. If a skewed variable is never negative in training, its intervals do not go below 0.
 
     Args:
-        model: any of `cru.models.MODELS`, or "module:Class".
-        base: "structural" puts the model on top of an exact Gaussian model of each variable, which it corrects; None
-            takes the model alone. Rules, and models of your own, always stand alone.
-        options: of the model, see `cru models NAME`; its `hidden_size` follows from the number of variables.
-        epochs: at most so many; None for 16 of the default model, 100 of a model with a memory.
-        minutes: stop after the epoch in which this time is over, processor time for the default model and time on the
-            clock for one with a memory; None for no limit.
-        patience: stop after so many epochs without a better score on the validation series.
-        batch_size: series in one step of the optimizer.
-        learning_rate: at the start; it falls to a tenth.
-        seed: of the split, the initial weights and what is withheld in training.
-        progress: a bar on a terminal, else a line an epoch, on standard error.
+        model: a name in `cru.models.MODELS`, or "module:Class" for a class of your own.
+        base: "structural" lets the model correct a structural model of each variable. None uses the model alone.
+            Naive rules and models of your own are always used alone.
+        options: options of the model; `cru models NAME` lists them. The default `hidden_size` follows from the number
+            of variables.
+        epochs: maximum number of epochs. None means 24 for the default model, and 100 for recurrent models.
+        minutes: time limit of the training, checked after each epoch. It counts processor time for the default model,
+            and wall-clock time for recurrent models. None means no limit.
+        patience: stop after this many epochs without a better validation score. None means never.
+        batch_size: number of series in one optimizer step of a recurrent model. The default model ignores it.
+        learning_rate: initial learning rate of a recurrent model; it decays to a tenth. The default model ignores it.
+        seed: seed of the split, the initial weights and the choice of withheld values.
+        progress: show a progress bar on a terminal, otherwise one line per epoch, on standard error.
 
     >>> dates = list(pd.date_range("2024-01-01", periods=3)) * 5
     >>> frame = pd.DataFrame({"station": [*"aaabbbcccdddeee"], "date": dates, "tmax": np.arange(15.0)})
@@ -72,16 +80,16 @@ class Forecaster(Estimator):
     """
 
     model_: Model
-    name_: str  # of the model, as it was when fitted
+    name_: str  # name of the fitted model
     scaler_: Scaler
     calibration_: Calibration
     clock_: Clock
     columns_: Columns
     names_: tuple[str, ...]
-    options_: dict[str, Any]  # of the model, with what was chosen for it
-    gap_: float  # the typical time between readings, in the unit of the clock
-    history_: SeriesSet | None  # the training table, from whose end forecasts start
-    scores_: dict[str, Any]  # on the validation series
+    options_: dict[str, Any]  # of the fitted model, defaults included
+    gap_: float  # median time between observations, in the unit of the clock
+    history_: SeriesSet | None  # the training table; forecasts start at its end
+    scores_: dict[str, Any]  # on held-out values
 
     def __init__(
         self,
@@ -113,9 +121,24 @@ class Forecaster(Estimator):
         variable: str | None = None,
         duplicates: Literal["refuse", "mean"] = "refuse",
     ) -> "Forecaster":
-        """Learn from a pandas or polars frame, or a .csv or .parquet file; the arguments are those of `from_table`.
+        """Fit the model to a table and calibrate its intervals.
 
-        ``y`` is there for scikit-learn's pipelines and not looked at.
+        A wide table has one column for each variable. A long table has one row for each observation.
+
+        Args:
+            table: a pandas or polars frame, or the path of a .csv or .parquet file. Rows may come in any order.
+            y: ignored; scikit-learn pipelines pass it.
+            time: the column of times, numbers or dates.
+            id: the column that names the series of a row. None: the table is one series.
+            values: the columns of observations. None: all other columns. A long table has one.
+            variable: the column of a long table that names the variable of a row.
+            duplicates: "refuse" two rows of a series at the same time, or take their "mean".
+
+        Returns:
+            The forecaster itself.
+
+        Raises:
+            ValueError: a parameter is wrong, or the table cannot be used. The message names the rule that is broken.
         """
         from cru.forecaster.fitting import default_options, divide, fit_model, fit_rules, needs_base
 
@@ -139,7 +162,7 @@ class Forecaster(Estimator):
         own["epochs"] = 100 if params["epochs"] is None else params["epochs"]
         training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
         parts = divide(series, seed)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused next
+        with np.errstate(over="ignore", invalid="ignore"):  # `check_sensible` refuses values that overflow
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
         check_sensible(series, scaler)
         _warn(find_outliers(series), stacklevel=3)
@@ -177,11 +200,22 @@ class Forecaster(Estimator):
         return self
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
-        """Every variable at the times ``at``, given the readings of ``table``: between, before or after them.
+        """Predict every variable at given times: before, between or after the observations of a table.
 
-        None stands for the training table.
-        ``at`` is a list of times for all series, a dictionary {id: times}, or a frame with the columns of id and time.
-        A series that was not in training is filtered from the prior; one without any readings gets the prior itself.
+        The series need not be in the training table. A series without observations gets the prior of the model.
+
+        Args:
+            table: the observations, with the columns of the training table. None: the training table.
+            at: a list of times for all series, a dictionary {id: times}, or a frame with the columns of id and time.
+            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+
+        Returns:
+            A frame with one row for each series, time and variable. Its columns are id, time, ``variable``, ``mean``,
+            ``median``, ``std``, and ``lo-90`` and ``hi-90`` for a level of 90. It is a polars frame if ``table`` is.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the table, a time or a level is wrong.
         """
         self._check_fitted()
         levels = check_levels(level)
@@ -189,10 +223,20 @@ class Forecaster(Estimator):
         return self._answer(insert_query_times(series, times), levels, polars=self._polars(table))
 
     def forecast(self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,)) -> Any:
-        """Every variable after the last reading of each series, up to ``horizon`` ("30D", or a number) later.
+        """Forecast every variable after the last observation of each series.
 
-        The times lie ``every`` so much; without it, a round step of about the typical gap. Forecasts start from
-        ``table``, or from the training table.
+        Args:
+            table: the observations to start from. None: the training table.
+            horizon: how far to forecast: a text such as "30D" or a timedelta for dates, a number for numbers.
+            every: the step between two forecasts, in the same form. None: a round step near the median gap.
+            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+
+        Returns:
+            A frame like that of `predict`.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the table, the horizon, the step or a level is wrong.
         """
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
@@ -200,9 +244,21 @@ class Forecaster(Estimator):
         return self._answer(insert_query_times(series, times), levels, polars=self._polars(table))
 
     def impute(self, table: Any = None, level: Any = (90,)) -> Any:
-        """Every missing value of a table, or of the training table, one row each.
+        """Predict every missing value of a table.
 
-        A filter, as the default `cru` is, goes by earlier readings only; `paired-smoother` by those on both sides.
+        The default model uses the observations before and after each missing value. A model that runs forward in
+        time, such as `cru`, uses no later observations.
+
+        Args:
+            table: the table with missing values. None: the training table.
+            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+
+        Returns:
+            A frame like that of `predict`, with one row for each missing value.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the table or a level is wrong.
         """
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
@@ -212,16 +268,31 @@ class Forecaster(Estimator):
     def sample(
         self, n: int, table: Any = None, *, at: Any = None, horizon: Any = None, every: Any = None, seed: int = 0
     ) -> Any:
-        """``n`` trajectories of every series, at the times of `predict` (``at``) or of `forecast` (``horizon``).
+        """Draw sample trajectories of every series.
 
-        At each time they are spread as `predict` says, and the values of one hang together as they do in an ensemble in
-        which each is drawn given the readings and all before it.
+        At each time, the samples have the distribution of `predict`. The values of one trajectory depend on each other
+        as in an ensemble that draws each value given the observations and its earlier values.
+
+        Args:
+            n: number of trajectories of each series.
+            table: the observations. None: the training table.
+            at: times, as in `predict`. Give either ``at`` or ``horizon``.
+            horizon: length of a forecast, as in `forecast`.
+            every: step of a forecast, as in `forecast`.
+            seed: seed of the draws.
+
+        Returns:
+            A frame with the columns ``sample``, id, time, ``variable`` and ``value``.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: ``n``, the table, a time or the horizon is wrong, or both ``at`` and ``horizon`` are given.
         """
         from cru.forecaster.sampling import trajectories
 
         self._check_fitted()
         if not isinstance(n, int | np.integer) or n < 1:
-            given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # a table, most likely
+            given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # probably a table
             raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
         if (at is None) == (horizon is None):
             raise InputError("at", "be given, or {horizon}, and not both")
@@ -247,16 +318,39 @@ class Forecaster(Estimator):
         )
 
     def score(self, table: Any, y: None = None) -> float:
-        """R² of values that are withheld from the table's own series as in training: 1 is perfect, 0 the mean.
+        """Return R² of observations that are withheld from the model as in training.
 
-        All variables count together, each in its standard deviations. ``y`` is not looked at.
+        All variables count together, each in units of its standard deviation.
+
+        Args:
+            table: the observations. Some are withheld and predicted from the others. None: the training table.
+            y: ignored; scikit-learn pipelines pass it.
+
+        Returns:
+            R²: 1 is perfect, and 0 is as good as the mean of each variable.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the table is wrong.
         """
         self._check_fitted()
         series, seed = self._series(table).scaled_by(self.scaler_), self._plain_params()["seed"]
         return r_squared(errors_of(self.model_, series, self.calibration_.constant, seed=seed))
 
     def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
-        """For readings of any number of series as they arrive: see `Stream`. ``state`` is a file that one has saved."""
+        """Make a `Stream`, which updates any number of series as their observations arrive.
+
+        Args:
+            late: "refuse" an observation before the last one of its series with an error, or "drop" it.
+            state: a file of `Stream.save` to continue from.
+
+        Returns:
+            The stream. It is empty without ``state``.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the model does not support streaming, or ``state`` belongs to another model.
+        """
         from cru.forecaster.stream import Stream
 
         self._check_fitted()
@@ -266,7 +360,16 @@ class Forecaster(Estimator):
         return stream
 
     def save(self, folder: Path | str, *, history: bool = True) -> None:
-        """Write the model folder. Without ``history`` it holds no readings, and `forecast` needs a table."""
+        """Write the forecaster to a folder, which `load` reads.
+
+        Args:
+            folder: a new or empty folder, or one with an older model, which is replaced.
+            history: also save the observations of the training table. Without them, a loaded forecaster needs a table.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the folder holds other files, or JSON cannot hold a parameter.
+        """
         from cru.forecaster.serialization import save
 
         self._check_fitted()
@@ -274,10 +377,18 @@ class Forecaster(Estimator):
 
     @classmethod
     def load(cls: type[Fitted], folder: Path | str, *, allow_code: bool = False) -> Fitted:
-        """Load the forecaster that `save` wrote.
+        """Load a forecaster from a folder of `save`.
 
-        A model outside this library, "module:Class", is refused unless ``allow_code`` is True: to import it is to run
-        it.
+        Args:
+            folder: the folder.
+            allow_code: allow a model outside this library ("module:Class"). To import its module runs its code.
+
+        Returns:
+            The fitted forecaster.
+
+        Raises:
+            FileNotFoundError: there is no such folder, or one of its files is missing.
+            ValueError: a file is damaged or altered, another version wrote it, or the model needs ``allow_code``.
         """
         from cru.forecaster.serialization import load
 

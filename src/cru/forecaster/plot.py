@@ -1,4 +1,4 @@
-"""A picture of one series: its readings, the mean, the 50 and 90 % bands, and where there was nothing to go by."""
+"""Plot one series: observations, mean, 50 % and 90 % intervals, and shaded gaps without observations."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GAP = "#EFEFEF"
-_POINTS = 400  # of the curves, beside the readings themselves
-_LONG = 5  # typical gaps make a gap that is shaded
+_POINTS = 400  # of the curves, in addition to the times of the observations
+_LONG = 5  # a gap is shaded if it is longer than this many median gaps
 _PANELS = 8
 
 
 def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horizon: Any = None) -> "Figure":
-    """One series, the first without ``series``; the variables that are measured most, with a forecast.
+    """Plot the observations and predictions of one series, with a forecast after the last observation.
 
-    The curves go on for ``horizon`` after the last reading, a tenth of the series' span without it.
+    The figure has one panel for each variable, and shows at most the 8 variables with the most observations.
+
+    Args:
+        forecaster: a fitted forecaster.
+        table: the observations, with the columns of the training table.
+        series: id of the series. None: the series of the first row.
+        horizon: length of the forecast. None: a tenth of the time span, but at least 5 median gaps.
+
+    Raises:
+        NotFittedError: the forecaster is not fitted.
+        ValueError: the table, the horizon or the id is wrong.
     """
     forecaster._check_fitted()
     readings, name = one_series(forecaster, table, series)
@@ -32,7 +42,7 @@ def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horiz
     seen = forecaster._series(readings)
     first, last = seen.times[0], last_observation_times(seen)[0]
     ahead = clock.duration(horizon, "horizon") if horizon is not None else max((last - first) / 10, 5 * forecaster.gap_)
-    # Just before each reading, too, so that what was not yet known there shows.
+    # Points just before each observation show how a causal model jumps there.
     tick = (last + ahead - first) * 1e-4
     grid = np.unique(np.concatenate([np.linspace(first, last + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
     said = forecaster._answer(insert_query_times(seen, [grid]), (50.0, 90.0), polars=False)
@@ -41,7 +51,7 @@ def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horiz
 
 
 def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[DataTable, str]:
-    """The rows of one series, and its name."""
+    """Return the rows of one series, and its id."""
     columns = forecaster.columns_
     frame = columns.read(table)
     if columns.id is None:
@@ -93,6 +103,6 @@ def _figure(forecaster: Forecaster, seen: Any, said: Any, shown: np.ndarray, nam
 
 
 def _gaps(times: np.ndarray, long: float) -> list[tuple[float, float]]:
-    """Where the variable was not read for long."""
+    """Return the start and end of each gap between observations that is longer than ``long``."""
     wide = np.flatnonzero(np.diff(times) > long)
     return [(float(times[i]), float(times[i + 1])) for i in wide]

@@ -1,4 +1,4 @@
-"""Trajectories: each value as `predict` says it is spread, and the values of one as they hang together."""
+"""Sample trajectories with the marginal distributions of `predict` and realistic dependence between times."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,12 +24,13 @@ from cru.shapes import Float, Int64
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-MEMBERS, FEW = 50, 10  # so many are drawn at least: their order at a time says how large each is; few of large tables
-_ROOM, _STATE = 20_000_000, 100  # values that are drawn together, and what a state counts as
+# Smallest size of the ensemble that gives the ranks: `MEMBERS`, or down to `FEW` for large tables.
+MEMBERS, FEW = 50, 10
+_ROOM, _STATE = 20_000_000, 100  # most values in memory at once, and the number of values that a state counts as
 
 
 class Drawn(NamedTuple):
-    """One row for each sample, series and time, in this order."""
+    """Sampled values, with one row for each sample, series and time, sorted in this order."""
 
     sample: Int64[np.ndarray, " row"]
     owner: Int64[np.ndarray, " row"]
@@ -40,11 +41,19 @@ class Drawn(NamedTuple):
 def trajectories(
     forecaster: "Forecaster", series: SeriesSet, times: Sequence[np.ndarray], n: int, *, seed: int
 ) -> Drawn:
-    """``n`` of each series, by ensemble copula coupling (Schefzik et al. 2013).
+    """Draw ``n`` trajectories of each series by ensemble copula coupling (Schefzik et al. 2013).
 
-    Values are drawn one time after another, each made a reading for the next. Errors of single steps add up, so that
-    these draws are spread otherwise than `predict` says; but their order says how a trajectory hangs together. So the
-    k-th of m draws at a time becomes the k/m-quantile of `predict` there. A reading that is there stays as it is.
+    An ensemble draws values one time after another. Each drawn value becomes an observation for the next step. Errors
+    of the steps accumulate, so the spread of the ensemble differs from that of `predict`. But its ranks describe the
+    dependence between times and variables. So the k-th smallest of m draws becomes the k/m-quantile of `predict`.
+    Observed values stay unchanged.
+
+    Args:
+        forecaster: a fitted forecaster.
+        series: the observations, in the user's units.
+        times: the times to sample, for each series.
+        n: number of trajectories of each series.
+        seed: seed of the draws.
     """
     rng, series, size = generator(seed, "trajectories"), drop_empty_rows(series), len(forecaster.names_)
     asked = [np.unique(each) for each in times]
@@ -77,12 +86,12 @@ def _coupled(
     n: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "n asked variable"]:
-    """The quantiles of `predict`, in the order of the draws; in the user's units."""
+    """Replace each draw by the quantile of `predict` at its rank, in the user's units."""
     model, calibration, rows = forecaster.model_, forecaster.calibration_, query.rows
     series = query.series.scaled_by(forecaster.scaler_)
     said = predict_scaled(model, series).take(rows).with_constants(calibration.constant)
     lead = lead_times(series, causal=model.causal)[rows]
-    place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties at random
+    place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties in random order
     uniform = (place + rng.random(place.shape)) / len(drawn)
     noise = np.stack([calibration.draw(one, lead) for one in uniform])
     scaled = np.where(series.mask[rows], series.values[rows], said.value(noise))
@@ -93,7 +102,10 @@ def _coupled(
 def _anew(
     forecaster: "Forecaster", query: Query, members: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "member asked variable"]:
-    """Every step runs the model over all of the series, with what has been drawn so far as readings."""
+    """Draw an ensemble from any model.
+
+    Every step runs the model over the whole series, with the earlier draws as observations.
+    """
     series = query.series.scaled_by(forecaster.scaler_)
     together = max(1, _ROOM // max(1, series.values.size))
     parts = (min(together, members - first) for first in range(0, members, together))
@@ -121,7 +133,7 @@ def _members(
 
 
 def _later(series: SeriesSet, times: Sequence[np.ndarray]) -> bool:
-    """Whether each series has readings, and as many times after the last of them as the others."""
+    """Check whether every series has observations, and the same number of query times, all after the last one."""
     if len({len(asked) for asked in times}) != 1 or not len(times[0]) or not series.lengths.all():
         return False
     first = np.array([asked[0] for asked in times])
@@ -136,7 +148,10 @@ def _onward(
     members: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "member asked variable"]:
-    """The readings are gone through once, all copies of a series start from there, and a step is a step."""
+    """Draw an ensemble from a model that supports streaming.
+
+    The model processes the observations once. Each member continues from the state after them, one step at a time.
+    """
     stream, size = forecaster.stream(), len(forecaster.names_)
     stream.absorb(series, np.full(len(series), -1))
     kept: SeriesState = stream.states.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(members))
@@ -157,7 +172,7 @@ def _onward(
 def _draw(
     forecaster: "Forecaster", said: ScaledPrediction, lead: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, "n variable"]:
-    """Values of one time, those of a row drawn together."""
+    """Draw the values of one time. The errors of the variables in a row are correlated."""
     calibration = forecaster.calibration_
     z = calibration.draw(calibration.uniform(rng, len(lead)), lead)
     return said.with_constants(calibration.constant).value(z)

@@ -1,4 +1,4 @@
-"""The folder of a fitted forecaster: weights, configuration, readings and a card. Nothing in it is ever unpickled."""
+"""Save a fitted forecaster to a folder and load it: weights, configuration, observations and a card, without pickle."""
 
 import hashlib
 import json
@@ -25,17 +25,17 @@ from cru.training.checkpoint import check_writable, pack_checkpoint, parse_check
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Fitted, Forecaster
 
-FORMAT = 4  # rises when one version cannot read the folders of the other
+FORMAT = 4  # version of the format; it rises with every incompatible change
 _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
-_PARTS = {_WEIGHTS: None, _HISTORY: None}  # the files that a configuration may name, and no others
-_TRIES = 3  # of a load, while another process saves
+_PARTS = {_WEIGHTS: None, _HISTORY: None}  # the only files that a configuration may name
+_TRIES = 3  # attempts to load while another process saves
 
 _Finite = Annotated[float, Field(ge=-1e30, le=1e30)]
 _Scale = Annotated[float, Field(ge=1e-300, le=1e300)]
 
 
 class ClockSchema(Schema):
-    """The fields of a `Clock`, which must fit together."""
+    """Fields of a `Clock`. A validator checks that they are consistent."""
 
     kind: Literal["number", "date", "datetime"]
     unit: str
@@ -55,7 +55,7 @@ class ClockSchema(Schema):
 
 
 class ColumnsSchema(Schema):
-    """The fields of `Columns`."""
+    """Fields of `Columns`. A validator checks that the names differ."""
 
     id: str | None
     time: str
@@ -75,7 +75,7 @@ class ColumnsSchema(Schema):
 
 
 class ScalerSchema(Schema):
-    """One shift and one positive scale for each variable."""
+    """Fields of a `Scaler`: a shift, a positive scale and an optional logarithmic scale for each variable."""
 
     shift: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
     scale: list[_Scale]
@@ -83,7 +83,7 @@ class ScalerSchema(Schema):
 
 
 class CalibrationSchema(Schema):
-    """The fields of a `Calibration`; `Config` checks their shapes."""
+    """Fields of a `Calibration`. `Config` checks their shapes."""
 
     leads: list[Positive]
     quantiles: list[list[list[_Finite]]]
@@ -95,7 +95,7 @@ class CalibrationSchema(Schema):
 
 
 class Params(OpenSchema):
-    """The arguments of the constructor; a subclass may have more."""
+    """Arguments of the constructor of `Forecaster`. A subclass may have more."""
 
     model: str
     base: str | None
@@ -110,7 +110,7 @@ class Params(OpenSchema):
 
 
 class Config(Schema):
-    """What config.json says. Every key is here: to add one, add a field."""
+    """Content of config.json. Every key is a field of this class."""
 
     format: int
     version: str
@@ -159,7 +159,18 @@ class Config(Schema):
 
 
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
-    """Write everything. The configuration goes to its place last: it decides which version of the others counts."""
+    """Write a fitted forecaster to a folder.
+
+    The configuration is written after the files that it names. So a reader finds either the old or the new model.
+
+    Args:
+        forecaster: a fitted forecaster.
+        folder: a new or empty folder, or one with an older model.
+        history: whether to save the observations of the training table.
+
+    Raises:
+        ValueError: the folder holds other files, or JSON cannot hold a parameter.
+    """
     check_free(folder)
     model = forecaster.model_
     config: dict[str, Any] = {
@@ -202,13 +213,23 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
 
 
 def load(folder: Path, kind: "type[Fitted]", *, allow_code: bool = False) -> "Fitted":
-    """Read it; one sentence if a file is missing or altered, or if another version wrote it."""
+    """Load a forecaster from a folder of `save`.
+
+    Args:
+        folder: the folder.
+        kind: `Forecaster` or a subclass.
+        allow_code: allow a model outside this library, whose import runs code.
+
+    Raises:
+        FileNotFoundError: the folder or one of its files is missing.
+        ValueError: a file is damaged or altered, another version wrote it, or the model needs ``allow_code``.
+    """
     for attempt in range(_TRIES):
         config = read_config(folder)
         try:
             return _load(folder, config, kind, allow_code=allow_code)
         except FileNotFoundError:
-            if attempt == _TRIES - 1 or read_config(folder) == config:  # else another process saved meanwhile
+            if attempt == _TRIES - 1 or read_config(folder) == config:  # otherwise another process saved: try again
                 raise
     raise AssertionError
 
@@ -220,7 +241,7 @@ def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: boo
     strange = params.keys() ^ kind._parameters().keys()
     if strange:
         raise ValueError(f"`params` in {path} must be those of {kind.__name__}: {sorted(strange)[0]!r:.60} differs.")
-    check_loadable(config.params.model, path, allow_code=allow_code)  # which a further `fit` would import
+    check_loadable(config.params.model, path, allow_code=allow_code)  # a later `fit` would import it
     spec = load_spec(config.spec, path)
     if (spec.input_shape, spec.target_shape, spec.likelihood) != (2 * ((len(config.names),),) + ("gaussian",)):
         raise ValueError(f"`spec` in {path} must be that of {len(config.names)} variables.")
@@ -254,7 +275,7 @@ def _load_history(folder: Path, config: Config, forecaster: "Forecaster") -> Ser
 
 
 def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
-    """Check that readings fit to the rest of a model: variables, ids, times and sizes."""
+    """Check that saved observations fit the model: variables, ids, times and magnitudes. Raise ValueError if not."""
     clock, single = forecaster.clock_, forecaster.columns_.id is None
     if series.names != forecaster.names_ or series.is_image:
         raise ValueError("its variables are not those of the model")
@@ -269,7 +290,12 @@ def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
 
 
 def read_config(folder: Path) -> Config:
-    """Read the configuration, if it is complete and this version can read it."""
+    """Read and check the configuration of a model folder.
+
+    Raises:
+        FileNotFoundError: the folder or its configuration is missing.
+        ValueError: the configuration is damaged or altered, or another version wrote it.
+    """
     path = folder / _CONFIG
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}.")
@@ -295,7 +321,7 @@ def read_config(folder: Path) -> Config:
     found.pop("digest")
     try:
         same = config.digest == _digest(found)
-    except (TypeError, ValueError):  # text that cannot be written
+    except (TypeError, ValueError):  # text that JSON or UTF-8 cannot hold
         same = False
     if not same:
         raise ValueError(f"{path} was altered or damaged after it was saved: its checksum differs.")
@@ -303,7 +329,7 @@ def read_config(folder: Path) -> Config:
 
 
 def fingerprint(forecaster: "Forecaster") -> str:
-    """What tells one fitted model from another."""
+    """Return a checksum of a fitted model: variables, scaler, clock, options and weights."""
     parts = [forecaster.names_, forecaster.scaler_.to_dict(), forecaster.clock_.to_dict(), forecaster.options_]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for name, tensor in sorted(forecaster.model_.state_dict().items()):
@@ -312,7 +338,7 @@ def fingerprint(forecaster: "Forecaster") -> str:
 
 
 def check_free(folder: Path) -> None:
-    """Whether a model can be kept there, without a loss of anything else."""
+    """Raise unless a folder is writable, and is new, empty or holds a model of this library."""
     ours = folder.is_dir() and _is_ours(folder / _CONFIG)
     other = folder.is_dir() and not ours and not all(_is_leftover(path.name) for path in folder.iterdir())
     if other or (folder.exists() and not folder.is_dir()):
@@ -321,7 +347,7 @@ def check_free(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a configuration is one that `save` wrote, of whatever version."""
+    """Check whether `save` of any version wrote a configuration."""
     try:
         return {"format", "version", "params", "scaler"} <= read_json(path).keys()
     except (OSError, ValueError):
@@ -329,7 +355,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _is_leftover(name: str) -> bool:
-    """Check whether a file is one that a save leaves which ended before the configuration was written."""
+    """Check whether a file comes from a save that stopped before it wrote the configuration."""
     return is_temporary(name) or is_part(name, _PARTS)
 
 

@@ -1,4 +1,4 @@
-"""The manners of a scikit-learn estimator, without scikit-learn."""
+"""Implement the estimator interface of scikit-learn, without a dependency on it."""
 
 import inspect
 import sys
@@ -13,23 +13,36 @@ T = TypeVar("T", bound="Estimator")
 
 
 class Estimator:
-    """Constructor arguments are parameters, kept as they came; what is learned ends in an underscore."""
+    """Base class with the parameter methods of a scikit-learn estimator.
+
+    The constructor stores its arguments unchanged. Names of fitted attributes end in an underscore.
+    """
 
     @classmethod
     def _parameters(cls) -> dict[str, Any]:
-        """Names and defaults of the constructor's arguments."""
+        """Return the names and defaults of the constructor's arguments."""
         return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments; ``deep`` changes nothing, there are no estimators inside."""
+        """Return the constructor's arguments. ``deep`` has no effect, because there are no nested estimators."""
         return {name: getattr(self, name) for name in sorted(self._parameters())}
 
     def _plain_params(self) -> dict[str, Any]:
-        """The same with numpy's numbers as Python's, which JSON and the checks of settings want."""
+        """Return the parameters with NumPy numbers as Python numbers, as JSON and the settings need them."""
         return {name: _plain(value) for name, value in self.get_params().items()}
 
     def set_params(self: T, **params: Any) -> T:
-        """Change some of them; they count from the next `fit` on."""
+        """Set parameters. They take effect at the next `fit`.
+
+        Args:
+            params: new values by name.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: a name is not a parameter.
+        """
         for name, value in params.items():
             if name not in self._parameters():
                 known = self._parameters()
@@ -47,14 +60,14 @@ class Estimator:
         return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags  # only scikit-learn asks
+        from sklearn.utils import InputTags, Tags, TargetTags  # only scikit-learn calls this
 
         inputs = InputTags(two_d_array=False, string=True, allow_nan=True)
         return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=inputs, no_validation=True)
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            theirs = sys.modules.get("sklearn.exceptions")  # whoever has it loaded may want to catch its error
+            theirs = sys.modules.get("sklearn.exceptions")  # its users catch its class
             kind: type[Exception] = getattr(theirs, "NotFittedError", NotFittedError)
             raise kind(f"this {type(self).__name__} is not fitted yet: call `fit` with a table first.")
 

@@ -1,4 +1,4 @@
-"""The states of many series, one row each, in a few tensors that grow: no object for each series."""
+"""Store the states of many series as rows of a few growing tensors, without an object for each series."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,10 @@ from cru.shapes import Int64
 
 
 class StateStore:
-    """States side by side. ``like`` is a state of one series: it says which tensors there are, and of which shapes.
+    """Store model states, one row for each series.
+
+    Args:
+        like: a state of one series. Its tensors give the structure, shapes and types of all states.
 
     >>> rows = StateStore((torch.zeros(1, 2), torch.zeros(1)))
     >>> number = rows.add()
@@ -25,51 +28,51 @@ class StateStore:
         self.tensors = [leaf.new_zeros(16, *leaf.shape[1:]) for leaf in leaves(like)]
 
     def add(self, count: int = 1) -> int:
-        """The number of the first of ``count`` new rows at the end."""
+        """Append ``count`` rows of unspecified content, and return the number of the first."""
         first, self.count = self.count, self.count + count
         room = len(self.tensors[0])
-        if self.count > room:  # twice as much, so that a row costs the same however many there are
+        if self.count > room:  # double the room: the mean cost of a row stays constant
             more = max(room, self.count - room)
             self.tensors = [torch.cat([t, t.new_zeros(more, *t.shape[1:])]) for t in self.tensors]
         return first
 
     def row(self, number: int) -> State:
-        """One row as a batch of one: a view, valid until it is put anew."""
+        """Return one row as a batch of one. It is a view that later changes of the store can overwrite."""
         return rebuilt(self.like, iter([tensor[number : number + 1] for tensor in self.tensors]))
 
     def take(self, numbers: Int64[Tensor, " n"]) -> State:
-        """Some rows, as a batch."""
+        """Return a copy of some rows, as a batch."""
         return rebuilt(self.like, iter([tensor.index_select(0, numbers) for tensor in self.tensors]))
 
     def put(self, numbers: int | Int64[Tensor, " n"], state: State) -> None:
-        """Write a batch of states to their rows."""
+        """Write a batch of states to the rows ``numbers``."""
         for tensor, leaf in zip(self.tensors, leaves(state), strict=True):
             tensor[numbers] = leaf[0] if isinstance(numbers, int) else leaf
 
     def remove(self, number: int) -> int:
-        """Drop a row; the last one moves to its place. Returns the number that the moved one had."""
+        """Remove a row and move the last row to its place. Return the former number of the last row."""
         self.count -= 1
         for tensor in self.tensors:
             tensor[number] = tensor[self.count]
         return self.count
 
     def as_tensors(self) -> dict[str, Tensor]:
-        """To save."""
+        """Return the used rows of all tensors, by names that `read` accepts."""
         return {str(number): tensor[: self.count] for number, tensor in enumerate(self.tensors)}
 
     def read(self, saved: dict[str, Tensor]) -> None:
-        """What `as_tensors` gave."""
+        """Replace all rows by tensors from `as_tensors`."""
         self.tensors = [saved[str(number)] for number in range(len(self.tensors))]
         self.count = len(self.tensors[0])
 
 
 def leaves(state: State) -> list[Tensor]:
-    """All tensors of a state, in order."""
+    """Return all tensors of a nested state, in order."""
     return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in leaves(part)]
 
 
 def rebuilt(like: State, tensors: Iterator[Tensor]) -> Any:
-    """A state of the same structure with other tensors."""
+    """Build a state with the structure of ``like`` from other tensors."""
     if isinstance(like, Tensor):
         return next(tensors)
     parts = [rebuilt(part, tensors) for part in like]

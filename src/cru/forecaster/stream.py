@@ -1,4 +1,4 @@
-"""Streaming: a state for each series, updated as observations arrive, and predictions at any later time."""
+"""Streaming: keep a state for each series, update it as observations arrive, and predict later times."""
 
 import copy
 import math
@@ -40,7 +40,7 @@ LOOK_BACK = "For what was before it, give the whole table to the forecaster's `p
 
 
 class StreamHeader(Schema):
-    """The header of a file of states: one id for each row."""
+    """Header of a file of stream states. ``ids`` has one id for each row."""
 
     kind: Literal["stream"]
     model: Checksum
@@ -54,23 +54,28 @@ class StreamHeader(Schema):
 
 
 class SeriesState(NamedTuple):
-    """The state of a model after the observations of a series."""
+    """State of a model after the observations of each series."""
 
     state: State
-    last: Float64[Tensor, " batch"]  # the time of its last observation
-    observed: Bool[Tensor, "batch variable"]  # which variables it has had
+    last: Float64[Tensor, " batch"]  # time of the last observation
+    observed: Bool[Tensor, "batch variable"]  # which variables have been observed
 
 
 class Stream:
-    """Many series at once, each updated by itself as its readings arrive. `Forecaster.stream` makes it.
+    """Update many series independently as their observations arrive, and predict later times.
 
-    A series takes the same memory however long it is, and a reading the same time. The numbers are those that
-    `Forecaster.predict` gives for all readings so far, if each time of a series comes in one reading: two at a time are
-    two updates. Not to be shared between threads.
+    Use `Forecaster.stream` to make a stream. The memory for a series and the time of an update do not grow with the
+    number of observations.
+
+    Predictions equal those of `Forecaster.predict` for all observations so far. This needs one call of `update` for
+    each time of a series, because two calls with the same time are two updates. A stream is not thread-safe.
 
     Args:
-        forecaster: a fitted one, with a model that runs forward in time.
-        late: what to do with a reading from before the last one of its series: "refuse" it with an error, or "drop" it.
+        forecaster: a fitted forecaster whose model supports streaming, as the default model does.
+        late: "refuse" an observation before the last one of its series with an error, or "drop" it.
+
+    Raises:
+        ValueError: ``late`` is wrong, or the model does not support streaming.
     """
 
     def __init__(self, forecaster: "Forecaster", *, late: str = "refuse") -> None:
@@ -79,7 +84,7 @@ class Stream:
         self.forecaster, self.late = forecaster, late
         self.model = copy.deepcopy(forecaster.model_).eval().requires_grad_(False)
         self.model.freeze()
-        self.rows_of: dict[str, int] = {}  # from a series to its row, and back
+        self.rows_of: dict[str, int] = {}  # row of each series; `names` is the inverse
         self.names: list[str] = []
         self._place = {name: number for number, name in enumerate(forecaster.names_)}
         empty = torch.zeros(1, 1, 0)
@@ -87,7 +92,7 @@ class Stream:
         self._rest: Any = {"targets": empty, "target_mask": empty.bool(), "hidden": empty.bool(), "lengths": lengths}
         with torch.inference_mode():
             never = torch.full((1,), -math.inf, dtype=torch.float64)
-            blank = self.model.advance(self._batch(0.0))  # a model that cannot stream says so
+            blank = self.model.advance(self._batch(0.0))  # raises if the model does not support streaming
             self.states = StateStore(SeriesState(blank, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
 
     def __len__(self) -> int:
@@ -98,9 +103,18 @@ class Stream:
 
     @torch.inference_mode()
     def update(self, id: object, time: Any, values: Any) -> bool:  # noqa: A002
-        """Take in a reading, a mapping from names to what was measured; what is left out, None or NaN, is missing.
+        """Update a series with one observation.
 
-        Whether it was taken: False for a late one with ``late="drop"``.
+        Args:
+            id: the series. A new id starts a new series. None: the only series of a model that was fitted without ids.
+            time: the time of the observation, not before the last one of the series.
+            values: a mapping from variables to numbers. A variable that is absent, None or NaN is missing.
+
+        Returns:
+            False if the observation was dropped because it was late, otherwise True.
+
+        Raises:
+            ValueError: the id, the time or a value is wrong, or the observation is late and ``late`` is "refuse".
 
         >>> stream.update("bed 3", 17.5, {"HR": 71, "Temp": 36.9})  # doctest: +SKIP
         True
@@ -115,7 +129,7 @@ class Stream:
                 return False
             raise self.too_early(name, moment, kept, SORT)
         if not batch.mask.any():
-            return True  # nothing was read
+            return True  # nothing was observed
         state = self.model.advance(batch, None if kept is None else kept.state)
         after = SeriesState(state, batch.times[:, 0], batch.mask[:, 0] | (False if kept is None else kept.observed))
         self.states.put(self.add([name]) if row is None else row, after)
@@ -129,9 +143,20 @@ class Stream:
         *,
         level: Any = (90,),
     ) -> dict[str, dict[str, float]]:
-        """What to expect of a series at a time, not before its last observation: mean, std and bounds of each variable.
+        """Predict every variable of a series at a time.
 
-        A series of which nothing is known yet gets what is known of all.
+        A series without observations gets the prior of the model.
+
+        Args:
+            id: the series. It may be new.
+            time: the time, not before the last observation of the series.
+            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+
+        Returns:
+            ``mean``, ``median``, ``std`` and the bounds of the intervals, for each variable.
+
+        Raises:
+            ValueError: the id, the time or a level is wrong.
 
         >>> stream.predict("bed 3", 20.0)["HR"]  # doctest: +SKIP
         {'mean': 72.3, 'std': 6.1, 'lo-90': 61.9, 'hi-90': 83.0}
@@ -153,10 +178,19 @@ class Stream:
 
     @torch.inference_mode()
     def update_many(self, table: Any) -> int:
-        """Take in a table of observations, with the columns of the training table; return how many rows were taken.
+        """Update all series of a table.
 
-        This is much quicker than a row at a time. Use it for the past of all series, or for all that arrived since the
-        last call. A late row is refused before anything changes, or dropped.
+        This is much faster than one `update` for each row. Use it for the past of all series, or for all observations
+        since the last call.
+
+        Args:
+            table: the observations, with the columns of the training table.
+
+        Returns:
+            The number of rows that were used.
+
+        Raises:
+            ValueError: the table is wrong, or a row is late and ``late`` is "refuse". The stream is then unchanged.
         """
         fitted = self.forecaster
         series = read_new_table(table, fitted.columns_, fitted.clock_, fitted.names_, fitted.scaler_)
@@ -171,7 +205,12 @@ class Stream:
         return int((~late).sum())
 
     def absorb(self, series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
-        """Take in all observations of series that have these rows in the stream, -1 for a new series."""
+        """Update the stream with all observations of some series.
+
+        Args:
+            series: the observations, in the user's units.
+            rows: the row of each series in the stream, -1 for a new series.
+        """
         series = drop_empty_rows(series.scaled_by(self.forecaster.scaler_))
         for known in (True, False):
             group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
@@ -180,7 +219,7 @@ class Stream:
                 self._advance(series.batch(chosen, dtype=self.model.dtype), rows[chosen] if known else None)
 
     def _advance(self, batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
-        """Advance series that are all known, in their rows, or all new."""
+        """Advance the states of known series at ``rows``, or add new series if ``rows`` is None."""
         observed = batch.mask.any(1)
         if rows is None:
             state = self.model.advance(batch)
@@ -195,7 +234,19 @@ class Stream:
 
     @torch.inference_mode()
     def predict_many(self, at: Any, *, ids: Sequence[object] | None = None, level: Any = (90,)) -> Any:
-        """Predict all series, or those of ``ids``, at the times ``at``: a frame like that of `Forecaster.predict`."""
+        """Predict many series at the same times.
+
+        Args:
+            at: a list of times. None of them may lie before the last observation of a series.
+            ids: the series. None: all series of the stream.
+            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+
+        Returns:
+            A frame like that of `Forecaster.predict`.
+
+        Raises:
+            ValueError: an id is not in the stream, there is no time or no series, or a time or a level is wrong.
+        """
         levels = check_levels(level)
         clock, columns, variables = self.forecaster.clock_, self.forecaster.columns_, self.forecaster.names_
         moments = np.unique(clock.numbers(at))
@@ -228,7 +279,7 @@ class Stream:
         return self.calibrate(predicted, lead.reshape(-1, lead.shape[-1]), levels)
 
     def query_batch(self, moments: Float64[Tensor, "batch asked"]) -> Batch:
-        """Make a batch in which nothing is observed at any of the times."""
+        """Make a batch without observations at the given times."""
         count, asked = moments.shape
         values = torch.zeros(count, asked, len(self.forecaster.names_), dtype=self.model.dtype)
         nothing = values[..., :0]
@@ -244,7 +295,14 @@ class Stream:
         )
 
     def forget(self, id: object) -> None:  # noqa: A002
-        """Drop a series that has ended."""
+        """Remove a series from the stream and free its memory for others.
+
+        Args:
+            id: the series.
+
+        Raises:
+            ValueError: the stream has no such series.
+        """
         row = self.rows_of.pop(self.known(id))
         with torch.inference_mode():
             self.states.remove(row)
@@ -253,12 +311,23 @@ class Stream:
             self.rows_of[moved], self.names[row] = row, moved
 
     def save(self, path: Path | str) -> None:
-        """All states in one file, safetensors with a JSON header, for ``Forecaster.stream(state=path)``."""
+        """Write all states to one file, in the safetensors format with a JSON header.
+
+        Args:
+            path: the file. Pass it to ``Forecaster.stream(state=path)`` to continue.
+        """
         header = {"kind": "stream", "model": fingerprint(self.forecaster), "ids": self.names}
         write_checkpoint(Path(path), self.states.as_tensors(), header)
 
     def restore(self, path: Path | str) -> None:
-        """Go on where `save` left off; the states of another model are refused."""
+        """Replace all states with those of a file of `save`.
+
+        Args:
+            path: the file.
+
+        Raises:
+            ValueError: the file is damaged, is not a stream, or belongs to another model.
+        """
         tensors, header = read_checkpoint(Path(path))
         if header.get("kind") != "stream":
             raise ValueError(f"{path} must hold the state of a stream, as `save` writes it; this is something else.")
@@ -275,14 +344,14 @@ class Stream:
         self.rows_of = {name: row for row, name in enumerate(self.names)}
 
     def add(self, names: Sequence[str]) -> int:
-        """Rows for new series; the number of the first."""
+        """Add a row for each new series, and return the first of these rows."""
         first = self.states.add(len(names))
         self.rows_of |= {name: first + number for number, name in enumerate(names)}
         self.names += names
         return first
 
     def name(self, id: object) -> str:  # noqa: A002
-        """The name of a series, which there may be only one of."""
+        """Return the name of a series. Raise if the id is invalid, or if a model without ids gets one."""
         name, single = name_of(id), self.forecaster.columns_.id is None
         if single and name != "0":
             raise ValueError(
@@ -293,7 +362,7 @@ class Stream:
         return name
 
     def known(self, id: object) -> str:  # noqa: A002
-        """The name of a series that must be there."""
+        """Return the name of a series. Raise if the stream does not have it."""
         name = self.name(id)
         if name not in self.rows_of:
             hint = literal(did_you_mean(name, self.names))
@@ -301,21 +370,21 @@ class Stream:
         return name
 
     def calibrate(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> CalibratedPrediction:
-        """What the model said, in the user's units; one row for each of the leads."""
+        """Convert a prediction of the model to calibrated values in the user's units, one row for each lead time."""
         fitted = self.forecaster
         return calibrated(
             ScaledPrediction.of(said), lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels
         )
 
     def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:
-        """The sentence about a time before the last observation."""
+        """Make the error for a time before the last observation of a series."""
         clock = self.forecaster.clock_
         last, found = clock.stamp(float(kept.last)), clock.stamp(moment)
         rule = literal(f"not lie before the last observation of {name!r}, {last}")
         return InputError("time", rule, found, hint)
 
     def _batch(self, moment: float, values: Any = None) -> Batch:
-        """One reading, or one query, in the model's units."""
+        """Make a batch with one observation in scaled units, or a query without observations."""
         width, scaler = len(self._place), self.forecaster.scaler_
         row, mask = [0.0] * width, [False] * width
         if values is not None and not isinstance(values, Mapping):
@@ -330,7 +399,7 @@ class Stream:
                 continue
             try:
                 fine = number and sensible(value, scaler.shift[place], scaler.scale[place])
-            except OverflowError:  # a whole number of hundreds of digits
+            except OverflowError:  # an integer too large for a float
                 fine = False
             if not fine:
                 rule = "be sensible numbers, or None (null) for missing"

@@ -1,4 +1,4 @@
-"""Read a user's table, and write the long frame of predictions."""
+"""Read the table of a user, and make the long frame of predictions."""
 
 import dataclasses
 import re
@@ -17,33 +17,33 @@ from cru.errors import InputError, some
 from cru.forecaster.clock import Clock
 from cru.shapes import Bool
 
-FEWEST, STRIKING = 100, 0.25  # observations of a variable, and a share of its variance that one should not have
-LARGEST = 1e12  # deviations from the mean: beyond, a network overflows
+FEWEST, STRIKING = 100, 0.25  # `find_outliers`: fewest observations of a variable, largest share of its variance
+LARGEST = 1e12  # largest distance from the mean, in standard deviations; a network overflows beyond it
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 _ANSWERS = re.compile(r"variable|mean|median|std|sample|value|(lo|hi)-[\d.]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns of the training table were what, and what its ids and frames were."""
+    """Roles of the columns of the training table, and the types of its ids and frame."""
 
     id: str | None
     time: str
-    values: tuple[str, ...] | None = None  # None: all others
+    values: tuple[str, ...] | None = None  # None: all other columns
     variable: str | None = None
     duplicates: str = "refuse"
-    whole_ids: bool = False  # ids were whole numbers, and are given back as such
+    whole_ids: bool = False  # ids are integers, and are returned as integers
     polars: bool = False
 
     def check(self) -> None:
-        """Whether the columns can stand beside those of the answers."""
+        """Raise if a column has the name of a column of the predictions."""
         for argument in ("id", "time", "variable"):
             name = getattr(self, argument)
             if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
                 raise InputError(argument, "not have the name of a column of the answers", repr(name), "Rename it.")
 
     def read(self, table: Any) -> DataTable:
-        """The columns of a table that matter; ids that are whole numbers as such, floats or not."""
+        """Read the needed columns of a table. Ids that are integers stored as floats become integers."""
         keys = [name for name in (self.id, self.time, self.variable) if name is not None]
         text = [name for name in (self.id, self.variable) if name is not None]
         wanted = list(dict.fromkeys([*keys, *(self.values or ())]))
@@ -53,7 +53,7 @@ class Columns:
         return frame
 
     def series(self, frame: DataTable, clock: Clock) -> SeriesSet:
-        """Series of a table that was read, with times in the numbers of the clock."""
+        """Make series from the columns of `read`, with times as numbers of the clock."""
         if frame.rows:
             check_key(frame[self.time])
         values = self.values[0] if self.variable is not None and self.values else self.values
@@ -75,7 +75,7 @@ class Columns:
 
 
 def name_of(id: object) -> str:  # noqa: A002 - what the column is called everywhere
-    """Series are named by text, as in a table; where there was no column of ids there is a single one.
+    """Convert an id to the name of a series. None, for a table without ids, becomes "0".
 
     >>> name_of(3.0), name_of("03"), name_of(None)
     ('3', '03', '0')
@@ -86,7 +86,10 @@ def name_of(id: object) -> str:  # noqa: A002 - what the column is called everyw
 
 
 def ids_of(column: Column) -> Column:
-    """A column of ids; floats, which pandas makes of whole numbers where one was missing once, by `name_of`."""
+    """Convert a column of float ids to integers, or to text by `name_of`. Return other columns unchanged.
+
+    pandas stores integers as floats in a column that had a missing value.
+    """
     if column.values.dtype.kind != "f" or column.kind != "number" or column.missing or not len(column):
         return column
     if (np.floor(column.values) == column.values).all() and np.abs(column.values).max() < 2**53:
@@ -95,13 +98,13 @@ def ids_of(column: Column) -> Column:
 
 
 def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]:
-    """The series of a training table, the clock that its times ask for, and what its columns are like."""
+    """Read a training table: its series, the clock of its times, and its columns with their types."""
     columns.check()
     frame = columns.read(table)
     clock = Clock.of(frame[columns.time])
     series = columns.series(frame, clock)
     finer = clock.in_unit(median_gap(series))
-    if finer != clock:  # read again, not multiplied: a time must become the same number whenever it is met
+    if finer != clock:  # read again instead of rescaling: a time must always become the same number
         series = columns.series(frame, finer)
     columns = dataclasses.replace(
         columns,
@@ -112,12 +115,12 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
 
 
 def sensible(values: Any, shift: Any, scale: Any) -> Any:
-    """Whether values, or one, are of a size that a model can take in."""
+    """Check whether values are within `LARGEST` standard deviations of the mean."""
     return abs(values - shift) < LARGEST * scale
 
 
 def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
-    """Refuse a reading that is absurdly large, or that made the scaler so."""
+    """Raise ValueError if an observation is too large for a model, or makes the scaler infinite."""
     shift, scale = np.array(scaler.shift), np.array(scaler.scale)
     with np.errstate(over="ignore", invalid="ignore"):
         strange = series.mask & ~(sensible(series.values, shift, scale) & np.isfinite(shift + scale))
@@ -131,7 +134,11 @@ def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
 
 
 def read_new_table(table: Any, columns: Columns, clock: Clock, names: Sequence[str], scaler: Scaler) -> SeriesSet:
-    """The series of another table with the variables of the training table, in their order."""
+    """Read a further table, with the variables of the training table in the same order.
+
+    Raises:
+        ValueError: the table cannot be read, has other variables, or holds a value that is too large.
+    """
     series = _same_variables(table, columns, clock, names)
     check_sensible(series, scaler)
     return series
@@ -142,7 +149,7 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
     try:
         series = known.series(known.read(table), clock)
     except InputError as error:
-        raise error.without_arguments() from None  # only `fit` has them
+        raise error.without_arguments() from None  # only `fit` has these arguments
     if tuple(series.names) == tuple(names):
         return series
     strange = [name for name in series.names if name not in names]
@@ -172,7 +179,10 @@ def long_frame(
     before: Mapping[str, Any] | None = None,
     polars: bool,
 ) -> Any:
-    """One row for each answer: ``before``, id, time, variable, then the columns of ``numbers``."""
+    """Make a frame with one row for each prediction.
+
+    Its columns are those of ``before``, id, time and variable, then those of ``numbers``.
+    """
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
         data[columns.id] = [int(name) for name in ids] if columns.whole_ids and _are_whole(ids) else list(ids)
@@ -182,25 +192,25 @@ def long_frame(
 
 
 def _are_whole(ids: Sequence[str]) -> bool:
-    """Whether names are whole numbers, written as numbers are: 007 is not."""
+    """Check whether all names are integers in canonical form; "007" is not."""
     return all(_WHOLE.fullmatch(name) for name in set(ids))
 
 
 def check_ending(path: Path) -> None:
-    """Whether a frame can be written there."""
+    """Raise unless the path ends in .csv or .parquet."""
     if not path.name.lower().endswith((".csv", ".parquet")):
         raise InputError("out", "be a .csv or .parquet file", path)
 
 
 def median_gap(series: SeriesSet) -> float:
-    """The typical time between two readings of a series that differ in time; 1 where there are no two."""
+    """Return the median positive time between successive rows of a series, or 1 if there is none."""
     gaps = np.diff(series.times)
     gaps = gaps[(np.diff(series.series_index) == 0) & (gaps > 0)]
     return float(np.median(gaps)) if len(gaps) else 1.0
 
 
 def find_outliers(series: SeriesSet) -> list[str]:
-    """Return a warning for each variable of which one observation makes much of the variance."""
+    """Return a warning for each variable with one observation that causes much of its variance."""
     found = []
     for k, name in enumerate(series.names):
         rows = np.flatnonzero(series.mask[:, k])
@@ -216,7 +226,7 @@ def find_outliers(series: SeriesSet) -> list[str]:
 
 
 def find_changed_constants(series: SeriesSet, scaler: Scaler, constant: Bool[np.ndarray, " variable"]) -> list[str]:
-    """Return a warning for each variable that was constant in training and has other values now."""
+    """Return a warning for each variable that was constant in training and has other values in ``series``."""
     shift = np.array(scaler.shift)
     other = series.mask & constant & ~np.isclose(series.values, shift, rtol=1e-9, atol=0.0)
     return [
