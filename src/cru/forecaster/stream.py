@@ -12,28 +12,29 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from cru.data import Batch
+from cru.data import Batch, SeriesSet
+from cru.data.series import group_by_length
 from cru.errors import InputError, did_you_mean, literal
-from cru.forecaster.queries import CalibratedPrediction, ScaledPrediction, calibrated, check_levels, lead_time_of
+from cru.forecaster.queries import (
+    BATCH,
+    CalibratedPrediction,
+    ScaledPrediction,
+    calibrated,
+    check_levels,
+    drop_empty_rows,
+    lead_time_of,
+)
 from cru.forecaster.serialization import fingerprint
 from cru.forecaster.state_store import StateStore
-from cru.forecaster.table_io import name_of, sensible
+from cru.forecaster.table_io import long_frame, name_of, read_new_table, sensible
 from cru.models.base import Prediction, State
 from cru.models.loading import check_tensors
 from cru.schema import Checksum, Schema, check
-from cru.shapes import Bool, Float64
+from cru.shapes import Bool, Float64, Int64
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
-
-from typing import TYPE_CHECKING
-
-from cru.data import SeriesSet
-from cru.data.series import group_by_length
-from cru.forecaster.queries import BATCH, drop_empty_rows
-from cru.forecaster.table_io import long_frame, read_new_table
-from cru.shapes import Int64
 
 SORT = "Sort the readings, or give {late='drop'}."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
