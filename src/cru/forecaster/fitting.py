@@ -50,7 +50,7 @@ class Fitted(NamedTuple):
     name: str  # name in the registry
     options: dict[str, Any]
     scaler: Scaler
-    judged: SeriesSet  # scaled series to score it on: held out, or with folds
+    judged: SeriesSet  # scaled series to score it on
     predict: Predict | None  # replaces the model in scoring; None: the model itself
 
 
@@ -231,7 +231,8 @@ def fit_rules(train: SeriesSet, names: Sequence[str], seed: int) -> dict[str, Mo
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     """Choose the components of the structural model from the times of a table.
 
-    Time constants range from the typical gap to half of a typical series. Periods come from the calendar.
+    Time constants range from the typical gap to half of a typical series, or `SLOWEST` / 2 gaps if that is shorter.
+    Periods come from the calendar.
     """
     gap = median_gap(series)
     some = series.lengths > 0

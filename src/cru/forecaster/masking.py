@@ -30,8 +30,8 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
       time points after its start, so that short lead times are as frequent as long ones.
 
     Withheld values are targets, and only they are scored. Some shown values are targets, too, so that a model also
-    learns to reproduce its observations. Of the last two kinds, half of the series lose a share of their withheld time
-    points, so that a prediction does not depend on queries in between.
+    learns to reproduce its observations. In half of the series of the last two kinds, some withheld time points are
+    removed. So predictions must not depend on the queries in between.
 
     Args:
         series: the series to withhold values from.
@@ -92,7 +92,7 @@ def _forecast_range(
     series: SeriesSet, rng: np.random.Generator
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
     """Draw the first time point of a forecast in each series, and the first one after it. Return one entry per row."""
-    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # at least one time point is shown, except as below
+    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # shows one or more
     start[rng.random(len(series)) < NOTHING] = 0
     longest = np.maximum(series.lengths - start, 1)
     end = start + np.floor(longest ** rng.random(len(series))).astype(np.int64)
