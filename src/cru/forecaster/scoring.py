@@ -71,7 +71,7 @@ class Errors(NamedTuple):
         whole = calibrated(self.said, self.lead, scaler=scaler, calibration=capped).mean
         center = scaler.inverse(self.center)
         above, missed = whole - center, scaler.inverse(self.values) - center
-        usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # other lead times are rare and have extreme means
+        usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # other lead times are rare and extreme
         product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
         weight = np.where(scaler.is_log & (square > 0), np.clip(product / np.maximum(square, 1e-300), 0, 1), 0)
         return dataclasses.replace(calibration, cap=cap, mean_weight=np.round(weight, 6))
