@@ -26,7 +26,7 @@ from cru.training.loop import work_of
 
 ROUNDING = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
 BATCH = 64  # series per batch
-MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # probabilities whose quantiles are averaged to a mean
+MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # probabilities of the averaged quantiles
 MOST_ABOVE = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
 
 

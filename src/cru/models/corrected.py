@@ -170,14 +170,14 @@ class CorrectedModel(Model):
         return self.network.pointwise or (self.causal and self.network.streams)
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
-        """Fit the structural model, then set the scales of the features and the weights of the variables in the loss."""
+        """Fit the structural model, then set the scales of the features and the weights in the loss."""
         kept = batches if isinstance(batches, Sequence) else list(batches)
         fit_layer(self.layer, kept)
         self.find_scales(kept)
 
     @torch.no_grad()
     def find_scales(self, batches: Sequence[BatchLike]) -> None:
-        """Set the center and scale of each feature, and the weights in the loss: rarely observed variables weigh more."""
+        """Set the center and scale of each feature, and larger weights in the loss for rarely observed variables."""
         x, counts = [], torch.zeros_like(self.weight)
         for number, batch in enumerate(batches):
             _, mask = flat_inputs(self, batch)
@@ -333,7 +333,7 @@ class CorrectedModel(Model):
         return _bounded(*outputs.chunk(2, -1))
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """Return the weighted `correction_loss` of the withheld targets, and of observed entries that this step withholds."""
+        """Return the weighted `correction_loss` of targets not observed, and of entries that this step withholds."""
         values, mask = flat_inputs(self, batch)
         targets = self.targets(batch)
         draws = torch.rand(mask.shape, device=mask.device)
@@ -434,7 +434,7 @@ def correction_loss(error: Tensor, correction: Correction) -> Tensor:
 def _bounded(corrections: Tensor, log_scales: Tensor) -> Correction:
     """Split the outputs of a network along their last axis, and bound them by tanh."""
     center, offset = corrections.chunk(2, -1)
-    mean = center.detach() + offset  # the offset of a symmetric variable is zero
+    mean = center.detach() + offset  # the best offset of a symmetric variable is zero
     lower, upper = (
         torch.where(part < 0, _saturate(part, CONSTANTS.max_log_shrinkage), _saturate(part, CONSTANTS.max_log_growth))
         for part in log_scales.chunk(2, -1)
