@@ -22,7 +22,7 @@ from cru.training.callbacks import Callback
 
 FOLD = "fold"  # key of the folds in `SeriesSet.per_time`
 MANY = 20  # with at least so many series, a fold consists of whole series, otherwise of blocks of time points
-BLOCKS = 8  # blocks per fold in each series
+BLOCKS = 8  # approximate number of blocks per fold in each series
 TRUSTED = 2  # time points that determine the trust, as a multiple of `CorrectionSettings.validation`
 SHARES = 11  # number of candidate shares of a correction, from 0 to 1
 FEW_TARGETS = 200  # targets at which a variable's own share and the common share have equal weight
@@ -128,7 +128,9 @@ def train_corrections(
     """Train the networks, and keep the weights of the best epoch.
 
     Network k is not trained on fold k. So each row has one network that was not trained on it, and all folds contribute
-    to the score of an epoch. If no epoch improves on the structural model, the initial weights, which correct nothing,
+    to the score of an epoch. A single network has only one fold and is trained on all rows.
+
+    If no epoch improves on the structural model, the initial weights, which correct nothing,
     are kept. After training, `CorrectedModel.trust` is set.
 
     Args:

@@ -45,7 +45,7 @@ class CorrectionConstants:
     max_error: float = 8.0  # bound on standardised errors in the features
     max_mean: float = 5.0  # bound on means in the features
     max_age: float = 1e4  # bound on times in the features, in typical gaps
-    time_weight: float = 0.3  # factor on features that are logarithms of times
+    time_weight: float = 0.3  # factor on most features that are logarithms of times
     variance_floor: float = 1e-8
     lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges with one trust each, in typical gaps
 
