@@ -1,4 +1,4 @@
-"""Intervals that hold what they say: the quantiles of the standardised errors on series that were not trained on."""
+"""Calibrate prediction intervals with the quantiles of standardised errors on held-out data."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,26 +12,33 @@ import torch
 
 from cru.shapes import Bool, Float, Int64
 
-ENOUGH = 100  # errors before a variable has quantiles of its own
-SERIES, BINS = 10, 8  # so many series for each range of leads, and at most so many ranges
-SKEWED = 50  # series before errors upwards and downwards are told apart
-COUPLED = 200  # variables whose errors at one time are drawn alike; more are drawn each for itself
+ENOUGH = 100  # least number of errors from which quantiles are estimated
+SERIES, BINS = 10, 8  # series per range of lead times, and the largest number of ranges
+SKEWED = 50  # with fewer series, the quantiles are made symmetric around zero
+COUPLED = 200  # largest number of variables whose samples are correlated; with more, they are independent
 _TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
 PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 Z90 = NormalDist().inv_cdf(0.95)
-# The same for N(0, 1), where there are no errors to go by.
+# Quantiles of N(0, 1), used where there are too few errors.
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 LARGEST_CAP = 1e300
-UNREAD = -1.0  # the lead of a variable that a series has not had yet, though it has had others
+UNREAD = -1.0  # lead time of a variable not observed yet in a series that has other observations
 APART = (UNREAD, np.inf, 0.0)
-FEW_SERIES, BLOCKS_OF_SERIES = 20, 40  # with fewer series, blocks of each of them count as independent
+FEW_SERIES, BLOCKS_OF_SERIES = 20, 40  # below FEW_SERIES, each series counts as so many independent blocks
 UNMEASURED = "There were too few withheld values to calibrate the intervals: they are the model's own."
 
 
 def widening(series: int) -> float:
-    """The factor on the quantiles of a table with so many series: 1.07 for one, 1.01 for five, 1 for many.
+    """Return the factor that widens the quantiles of a table with few series.
 
-    Split conformal prediction takes the ⌈(n + 1) · 0.9⌉ / n quantile for 90 %. Here n counts blocks of series.
+    Split conformal prediction uses the ⌈(n + 1) · 0.9⌉ / n quantile for a 90 % interval. Here, n is the number of
+    blocks, `BLOCKS_OF_SERIES` for each series.
+
+    Args:
+        series: number of series in the table.
+
+    Returns:
+        1.07 for one series, 1.01 for five, and 1 for `FEW_SERIES` or more.
     """
     if series >= FEW_SERIES:
         return 1.0
@@ -40,7 +47,7 @@ def widening(series: int) -> float:
 
 
 def guarantee(series: int) -> str:
-    """State what the intervals promise after calibration on so many series."""
+    """Describe, for the user, what intervals calibrated on this number of series guarantee."""
     if series >= FEW_SERIES:
         return (
             f"Intervals are calibrated on {series:,} series. On average over new series like these, a 90 % interval "
@@ -54,22 +61,26 @@ def guarantee(series: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Quantiles of (value - mean) / std for each variable at some leads, the times since the last reading of any.
+    """Quantiles of the standardised error of each variable, by lead time.
 
-    A model's own deviations are too small where it is overconfident, and its errors are skewed where a variable is
-    (rain). Both show in these errors, and an interval made of their quantiles covers what it should whatever their
-    distribution: a split-conformal interval, for exchangeable series. Between the leads, quantiles are interpolated
-    along log lead. The first three leads stand apart: a variable not read yet (`UNREAD`), no reading at all (infinite),
-    and 0, a value missing from a reading.
+    The error is value minus center, divided by the predicted scale on its side of the center. The lead time is the time
+    since the last observation of any variable.
+
+    A model can be overconfident, and its errors can be skewed. Intervals made of these quantiles correct both. For
+    exchangeable series they are split conformal intervals, which need no assumption about the distribution.
+
+    Quantiles between two lead times are interpolated linearly in the logarithm of the lead time. Three lead times are
+    special cases and come first: `UNREAD` (the variable is not observed yet, but others are), infinity (nothing is
+    observed yet) and 0 (another variable is observed at the same time).
     """
 
     leads: Float[np.ndarray, " lead"]
     quantiles: Float[np.ndarray, "lead variable probability"]
-    likeness: Float[np.ndarray, "coupled coupled"]  # correlation of the errors at one time; empty: none is known
-    constant: Bool[np.ndarray, " variable"]  # in the whole table
-    mean_weight: Float[np.ndarray, " variable"]  # from the center of a skewed distribution (0) to its mean (1)
-    floor: Float[np.ndarray, " variable"]  # the least possible value in the user's units, -inf for none
-    cap: Float[np.ndarray, " variable"]  # above which quantiles on a logarithmic scale do not go, in the user's units
+    likeness: Float[np.ndarray, "coupled coupled"]  # correlation of errors at one time; empty above `COUPLED`
+    constant: Bool[np.ndarray, " variable"]  # whether it has one value in the whole table
+    mean_weight: Float[np.ndarray, " variable"]  # 0: predict the center, 1: predict the mean of the quantiles
+    floor: Float[np.ndarray, " variable"]  # lowest possible value in the user's units, `-LARGEST_CAP` for none
+    cap: Float[np.ndarray, " variable"]  # upper limit of quantiles on a logarithmic scale, in the user's units
 
     @staticmethod
     def fit(
@@ -80,14 +91,20 @@ class Calibration:
         series: int,
         constant: Bool[np.ndarray, " variable"],
     ) -> "Calibration":
-        """From standardised errors where they are ``counted``, their leads, and the number of series.
+        """Estimate the quantiles from standardised errors.
 
-        Errors of one series are alike, so it is the number of series that says how fine a distinction they bear: of
-        leads, and of errors upwards and downwards. A variable that is ``constant`` in the
-        whole table has none.
+        Errors of one series are correlated. So the number of series, not of errors, sets the number of ranges of lead
+        times. Below `SKEWED` series, the quantiles are symmetric around zero.
+
+        Args:
+            errors: standardised errors.
+            counted: which of the errors to use.
+            lead: lead time of each error.
+            series: number of series that the errors come from.
+            constant: variables with one value in the whole table. Their quantiles are 0.
         """
         counted = counted & ~constant
-        likeness = _likeness(errors, counted & (lead > 0))  # where none of the others is known
+        likeness = _likeness(errors, counted & (lead > 0))  # only at times without any observation
         if series < SKEWED:
             errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, (2, 1))
         usual = counted & (lead >= 0) & np.isfinite(lead)
@@ -102,25 +119,26 @@ class Calibration:
         rare = [counted & (lead == apart) for apart in (UNREAD, np.inf)]
         own = [_own(errors, among, _shared(errors[among], each)) for among in rare]
         own += [_own(errors, usual & (lead == 0), each), *_nearest(errors, kept, each)]
-        quantiles = np.round(own, 6)  # as it is saved
+        quantiles = np.round(own, 6)  # the precision of the saved file
         quantiles[:, constant] = 0
         plain = np.zeros(len(constant)), np.full(len(constant), -LARGEST_CAP), np.full(len(constant), LARGEST_CAP)
         return Calibration(np.array(leads), quantiles, likeness, constant, *plain)
 
     def widened(self, series: int) -> "Calibration":
-        """Widen the intervals where a table has few series, by the finite-sample correction of split conformal.
+        """Return a copy with wider quantiles for a table with fewer than `FEW_SERIES` series.
 
-        The errors then come from blocks of the same series, which are alike. So the blocks count, not the errors.
+        The factor is the finite-sample correction of split conformal prediction. In such a table, the errors come from
+        blocks of the same series and are correlated. So the correction counts blocks, not errors.
         """
         return dataclasses.replace(self, quantiles=np.round(widening(series) * self.quantiles, 6))
 
     @property
     def measured(self) -> bool:
-        """Whether there were errors enough to go by, at any lead and of any variable."""
+        """Whether any variable has quantiles estimated from errors, or all variables are constant."""
         return bool(self.constant.all()) or not np.allclose(self.quantiles[:, ~self.constant], NORMAL, atol=1e-5)
 
     def quantile(self, p: float, lead: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
-        """The ``p``-quantile of the standardised error of each variable at its lead."""
+        """Return the ``p``-quantile of the standardised error of each variable at its lead time."""
         upper = int(np.clip(np.searchsorted(PROBABILITIES, p), 1, len(PROBABILITIES) - 1))
         low, high = PROBABILITIES[upper - 1 : upper + 1]
         share = np.clip((p - low) / (high - low), 0, 1)
@@ -128,7 +146,7 @@ class Calibration:
         return self._between(at, lead)
 
     def uniform(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n variable"]:
-        """Numbers between 0 and 1 at random, those of a row as alike as the errors at one time are."""
+        """Draw uniform numbers between 0 and 1; the variables of a row are correlated like the errors at one time."""
         numbers = rng.standard_normal((n, self.quantiles.shape[1]))
         if len(self.likeness):
             numbers = numbers @ self._root
@@ -142,7 +160,7 @@ class Calibration:
         return root
 
     def draw(self, uniform: Float[np.ndarray, "n variable"], lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
-        """Standardised errors at random, by the inverse of their distribution."""
+        """Map uniform numbers to standardised errors by the inverse of their distribution function."""
         upper = np.clip(np.searchsorted(PROBABILITIES, uniform), 1, len(PROBABILITIES) - 1)
         low, high = PROBABILITIES[upper - 1], PROBABILITIES[upper]
         share = np.clip((uniform - low) / (high - low), 0, 1)
@@ -156,9 +174,15 @@ class Calibration:
         lead: Float[np.ndarray, "n variable"],
         *rest: Int64[np.ndarray, "n variable"],
     ) -> Float[np.ndarray, "n variable"]:
-        """Entries of ``table``, at the further indices where it has more dimensions, interpolated along log lead."""
+        """Interpolate ``table`` linearly in the logarithm of the lead time.
+
+        Args:
+            table: one entry for each calibrated lead time and variable.
+            lead: requested lead times.
+            rest: indices into the further dimensions of ``table``.
+        """
         inner = np.arange(len(APART), len(self.leads))
-        place = np.full(lead.shape, float(APART.index(0.0)))  # where there are no others
+        place = np.full(lead.shape, float(APART.index(0.0)))  # used if there are no positive lead times
         if len(inner):
             with np.errstate(divide="ignore"):
                 place = np.interp(np.log(np.maximum(lead, 0)), np.log(self.leads[inner]), inner)
@@ -171,7 +195,7 @@ class Calibration:
         return mixed
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the calibration as a dictionary that can be written as JSON."""
         return {
             "leads": self.leads[len(APART) :].tolist(),
             "quantiles": self.quantiles.tolist(),
@@ -184,7 +208,7 @@ class Calibration:
 
     @staticmethod
     def from_dict(saved: dict[str, Any]) -> "Calibration":
-        """The reverse."""
+        """Restore a calibration from the output of `to_dict`."""
         likeness = np.array(saved["likeness"]).reshape(2 * (len(saved["likeness"]),))
         leads = np.array([*APART, *saved["leads"]])
         constant = np.array(saved["constant"], bool)
@@ -193,7 +217,7 @@ class Calibration:
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """The quantiles of each variable where it is counted, or the others where there are too few errors."""
+    """Estimate the quantiles of each variable; return ``otherwise`` for variables with too few errors."""
     found = otherwise.copy()
     for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
         found[k] = _quantiles(errors[counted[:, k], k])
@@ -201,8 +225,11 @@ def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.n
 
 
 def _nearest(errors: np.ndarray, ranges: Sequence[np.ndarray], otherwise: np.ndarray) -> np.ndarray:
-    """The quantiles of each range of leads. A variable with too few errors in one takes those of the nearest range with
-    enough, so that what is rarely measured, far ahead, is not taken to be as easy as the average."""
+    """Estimate the quantiles of each range of lead times.
+
+    A variable with too few errors in a range takes the quantiles of the nearest range that has enough. The average over
+    all ranges would be too narrow for long lead times of rarely observed variables.
+    """
     if not ranges:
         return np.empty((0, *otherwise.shape))
     found = np.stack([_own(errors, among, otherwise) for among in ranges])
@@ -214,8 +241,13 @@ def _nearest(errors: np.ndarray, ranges: Sequence[np.ndarray], otherwise: np.nda
 
 
 def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """The correlation of the variables' errors at one time, by their normal scores; of those rarely there together it
-    is taken to be smaller. Nothing where there are too few errors, or too many variables."""
+    """Estimate the correlation between the variables' errors at one time, from their normal scores.
+
+    The estimate is smaller for variables that rarely have errors at the same time.
+
+    Returns:
+        The correlation matrix. It is the identity if there are too few errors, and empty above `COUPLED` variables.
+    """
     size = errors.shape[1]
     if not 2 <= size <= COUPLED or np.sum(counted.sum(1) > 1) < ENOUGH:
         return np.eye(size) if size <= COUPLED else np.empty((0, 0))
@@ -223,7 +255,7 @@ def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
     for k in range(size):
         among = counted[:, k]
         _, group, count = np.unique(errors[among, k], return_inverse=True, return_counts=True)
-        place = (np.cumsum(count) - count / 2)[group]  # those that are equal share one
+        place = (np.cumsum(count) - count / 2)[group]  # equal errors have equal ranks
         scores[among, k] = torch.special.ndtri(torch.from_numpy(place / max(1, len(place)))).numpy()
     together = scores.T @ scores
     length = np.sqrt(np.maximum(np.diag(together), 1e-12))
@@ -232,11 +264,11 @@ def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
 
 
 def _shared(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """The quantiles of all variables together for each of them, or the others where there are too few errors."""
+    """Give every variable the quantiles of all errors together; return ``otherwise`` if there are too few errors."""
     return otherwise if len(errors) < ENOUGH else np.tile(_quantiles(errors), (len(otherwise), 1))
 
 
 def _quantiles(errors: np.ndarray) -> np.ndarray:
-    """Weibull's: a further value lies below the p-quantile with probability p, also where there are few."""
+    """Compute quantiles by Weibull's method: a new value is below the p-quantile with probability p."""
     found: np.ndarray = np.quantile(errors, PROBABILITIES, method="weibull")
     return found

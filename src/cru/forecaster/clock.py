@@ -1,4 +1,4 @@
-"""The user's times, the numbers that a model counts in, and the calendar periods that a table can identify."""
+"""Convert the user's times to the numbers that models use, and find the calendar periods of a table."""
 
 import dataclasses
 import datetime
@@ -33,7 +33,7 @@ _STEPS = {"D": (1, 7, 14, 28, 91, 365), "h": (1, 2, 3, 6, 12), "min": (1, 2, 5, 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """How times are written, and how they become numbers: as they are, or dates in ``unit`` since ``origin``.
+    """Convert between times and numbers. Numbers stay as they are; dates are counted in ``unit`` since ``origin``.
 
     >>> clock = Clock(kind="datetime", unit="h", origin="2024-01-01")
     >>> clock.number("2024-01-02T12:00"), clock.duration("2D")
@@ -47,7 +47,11 @@ class Clock:
 
     @staticmethod
     def of(column: Column) -> "Clock":
-        """The clock of a table's column of times; dates count in days."""
+        """Make the clock of a table's time column. Dates are counted in days.
+
+        Raises:
+            ValueError: the column holds neither numbers nor dates, or no time at all.
+        """
         if column.kind == "number" and column.missing < len(column):
             return Clock()
         if column.kind not in ("number", "date", "datetime"):
@@ -68,7 +72,7 @@ class Clock:
         return Clock(kind=column.kind, unit="D", origin=str(first), zone=column.zone)
 
     def in_unit(self, gap: float) -> "Clock":
-        """The same clock in the coarsest unit in which ``gap``, counted in its unit, is at least 1."""
+        """Return the clock with the coarsest unit in which ``gap`` is at least 1. ``gap`` is in the present unit."""
         if self.kind == "number":
             return self
         length = gap * UNITS[self.unit] * (1 + 1e-9)
@@ -76,7 +80,11 @@ class Clock:
         return dataclasses.replace(self, unit=fitting[0] if fitting else "us")
 
     def column(self, column: Column) -> np.ndarray:
-        """A column of a table as numbers; it must be of the clock's kind."""
+        """Convert a column of a table to numbers.
+
+        Raises:
+            ValueError: the column does not match the clock's kind or time zone, or has missing or infinite times.
+        """
         if self.kind == "number" or column.kind == "number":
             if self.kind != "number" or column.kind != "number":
                 wanted = "numbers" if self.kind == "number" else "dates"
@@ -94,13 +102,21 @@ class Clock:
             )
         if column.missing:
             raise ValueError(f"times must be there: {column.missing} of {len(column)} are missing.")
-        # Not in nanoseconds: 64 bits of them end after 292 years, and begin again.
+        # Microseconds, because 64-bit nanoseconds overflow after 292 years.
         ticks = (column.values.astype("datetime64[us]") - self._origin).view(np.int64)
         counted: np.ndarray = ticks / (UNITS[self.unit] / 1000)
         return counted
 
     def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
-        """Times as a user gives them (numbers, texts, dates of any library) as numbers."""
+        """Convert times to numbers.
+
+        Args:
+            times: numbers, ISO 8601 texts, or dates of Python, NumPy or pandas.
+            argument: name of the argument, for error messages.
+
+        Raises:
+            InputError: ``times`` is not a list of times of the clock's kind.
+        """
         if isinstance(times, str | bytes):
             raise InputError(argument, "be a list of times", f"the text {times!r}")
         try:
@@ -108,7 +124,7 @@ class Clock:
         except TypeError:
             raise InputError(argument, "be a list of times", repr(times)) from None
         if self.kind != "number" and len({type(time) for time in listed}) == 1:
-            try:  # all at once; what is not fine gets its sentence below
+            try:  # convert all at once; `number` below reports any error
                 moments = [_moment(time) for time in listed]
                 if len({zone_name(moment) is None for moment in moments}) == 1:
                     return self.column(_moments(moments))
@@ -117,14 +133,14 @@ class Clock:
         return np.array([self.number(time, argument) for time in listed], np.float64)
 
     def number(self, time: Any, argument: str = "time") -> float:
-        """One of them."""
+        """Convert one time to a number. The arguments are those of `numbers`."""
         plain = isinstance(time, int | float | np.integer | np.floating) and not isinstance(time, bool | np.bool_)
         if plain and self.kind != "number":
             raise InputError(argument, "be dates, as in the training table", f"the number {time!s:.50}")
         if plain:
             try:
                 number = float(time)
-            except OverflowError:  # a whole number of hundreds of digits
+            except OverflowError:  # an integer too large for a float
                 number = np.inf
             if not np.isfinite(number):
                 raise InputError(argument, "be finite", f"{time!s:.50}")
@@ -138,7 +154,7 @@ class Clock:
         return float(self.column(_moments([stamp]))[0])
 
     def stamps(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers as times of the user's kind, in UTC. Dates stay dates where all of them are whole days."""
+        """Convert numbers to times of the clock's kind, in UTC. Return dates without a time if all are whole days."""
         if self.kind == "number":
             return np.asarray(numbers)
         ticks = np.round(np.asarray(numbers) * (UNITS[self.unit] / 1000)).astype("timedelta64[us]")
@@ -147,14 +163,22 @@ class Clock:
         return days if self.kind == "date" and bool((moments == days).all()) else moments
 
     def stamp(self, number: float) -> Any:
-        """One number as a number, or as a date or time of Python's, in the time zone of the clock."""
+        """Convert one number to a number, or to a Python date or datetime in the time zone of the clock."""
         moment = self.stamps(np.array([number]))[0].item()
         if self.zone is None:
             return moment
         return moment.replace(tzinfo=datetime.UTC).astimezone(zoneinfo.ZoneInfo(self.zone))
 
     def duration(self, length: Any, argument: str = "duration") -> float:
-        """A length of time: a number where times are numbers, else a text like "6h" or "2 weeks", or a timedelta."""
+        """Convert a length of time to a number in the unit of the clock.
+
+        Args:
+            length: a number where times are numbers; otherwise a text such as "6h" or "2 weeks", or a timedelta.
+            argument: name of the argument, for error messages.
+
+        Raises:
+            InputError: ``length`` is of the wrong type, or not positive and finite.
+        """
         number = isinstance(length, int | float | np.integer | np.floating) and not isinstance(length, bool)
         if self.kind == "number":
             if not number:
@@ -167,7 +191,7 @@ class Clock:
         return found
 
     def written(self, length: float) -> str:
-        """A length of time as a user may write it: 30D, or the number.
+        """Write a length of time as text: the number, followed by the unit for dates.
 
         >>> Clock(kind="date", unit="D").written(30.26)
         '30.3D'
@@ -175,8 +199,8 @@ class Clock:
         return f"{length:.0f}{self.unit}" if length >= 100 else f"{length:.3g}{self.unit}"
 
     def _parsed(self, length: Any, argument: str) -> float:
-        tick = UNITS[self.unit] // 1000  # not in nanoseconds, of which 64 bits end after 292 years
-        if isinstance(length, datetime.timedelta):  # pandas' own are such
+        tick = UNITS[self.unit] // 1000  # microseconds, because 64-bit nanoseconds overflow after 292 years
+        if isinstance(length, datetime.timedelta):  # includes pandas.Timedelta
             return length / datetime.timedelta(microseconds=tick)
         if isinstance(length, np.timedelta64) and np.datetime_data(length)[0] not in ("Y", "M", "generic"):
             return float(length.astype("timedelta64[us]") / np.timedelta64(tick, "us"))
@@ -188,7 +212,7 @@ class Clock:
         return float(match[1]) * UNITS[unit] / UNITS[self.unit]
 
     def step(self, gap: float) -> float:
-        """A round step of about ``gap``: the largest that is not longer, for dates."""
+        """Return a forecast step: ``gap`` itself for numbers, the largest round step up to ``gap`` for dates."""
         if self.kind == "number":
             return gap
         length = gap * UNITS[self.unit] * (1 + 1e-9)
@@ -196,7 +220,11 @@ class Clock:
         return max(fitting, default=length) / UNITS[self.unit]
 
     def check(self) -> None:
-        """Refuse an origin or a zone that is none, as a damaged file may have."""
+        """Check the origin and the time zone, which may be invalid in a damaged file.
+
+        Raises:
+            ValueError: the origin is not a date without a time zone, or the zone does not exist.
+        """
         try:
             origin = datetime.datetime.fromisoformat(str(self.origin))
             zone = zoneinfo.ZoneInfo(self.zone) if self.zone is not None else None
@@ -207,7 +235,11 @@ class Clock:
             raise ValueError("`clock` must have an origin that is a date and a zone that there is")
 
     def check_range(self, numbers: np.ndarray) -> None:
-        """Refuse times that are no dates of the years 1 to 9999, for a clock of dates."""
+        """Check that a clock of dates can represent all numbers.
+
+        Raises:
+            ValueError: a number is outside of the years 1 to 9999.
+        """
         if self.kind == "number" or not len(numbers):
             return
         origin = datetime.datetime.fromisoformat(str(self.origin))
@@ -218,7 +250,7 @@ class Clock:
                 raise ValueError(f"`times` must be dates of the years 1 to 9999, got {number:g}{self.unit}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; ``Clock(**saved)`` makes it again."""
+        """Return the clock as a dictionary that can be written as JSON. ``Clock(**saved)`` restores it."""
         return dataclasses.asdict(self)
 
     @property
@@ -227,13 +259,18 @@ class Clock:
 
 
 def _moments(moments: list[datetime.date]) -> Column:
-    """A column of dates and times of Python's."""
+    """Make a column from Python dates and datetimes."""
     times = np.array([utc(moment) for moment in moments])
     return Column(name="", kind="datetime", values=times, dtype="Datetime", zone=zone_name(moments[0]))
 
 
 def _moment(time: Any) -> Any:
-    """A date of any library, or a text, as a datetime of Python's or a numpy one."""
+    """Convert a text, or a date of Python, NumPy or pandas, to a Python date or datetime.
+
+    Raises:
+        ValueError: ``time`` is not a valid text or is NaT.
+        TypeError: ``time`` is of another type.
+    """
     if isinstance(time, str):
         return datetime.datetime.fromisoformat(time)
     if isinstance(time, np.datetime64):
@@ -247,28 +284,34 @@ def _moment(time: Any) -> Any:
 
 
 class Period(NamedTuple):
-    """A period of the calendar, and how many harmonics of it are used."""
+    """A calendar period, and the number of harmonics used."""
 
     days: float
-    oscillators: int  # harmonics whose amplitude and phase every series has for itself
-    season: int  # harmonics of the mean that all series share
+    oscillators: int  # harmonics whose amplitude and phase differ between series
+    season: int  # harmonics of the seasonal mean that all series share
 
 
 PERIODS = (Period(1.0, 3, 8), Period(7.0, 2, 2), Period(365.25, 2, 4))
-FINEST = 0.8  # a harmonic is at least so many typical gaps long
-CYCLES, SEASON_CYCLES = 2.0, 1.5  # of a period, in a typical series for an oscillator, in the table for the season
+FINEST = 0.8  # shortest period of a harmonic, in typical gaps
+CYCLES, SEASON_CYCLES = 2.0, 1.5  # fewest cycles in a typical series (oscillator) and in the table (season)
 
 
 class Calendar(NamedTuple):
-    """Periods in the unit of the clock."""
+    """The calendar periods that a table can identify, in the unit of the clock."""
 
     oscillators: tuple[float, ...]
     season: tuple[float, ...]
-    phases: tuple[float, ...]  # the periods themselves, without harmonics
+    phases: tuple[float, ...]  # base periods, without harmonics
 
 
 def find_calendar(series: SeriesSet, clock: Clock, gap: float) -> Calendar:
-    """Choose the periods that are long enough for the gaps and short enough for the table. Numbers have none."""
+    """Choose the calendar periods that are long compared with the gaps and short compared with the table.
+
+    Args:
+        series: the table.
+        clock: of the table. Times that are numbers have no calendar.
+        gap: typical time between observations.
+    """
     if clock.kind == "number" or not len(series.times):
         return Calendar((), (), ())
     day = UNITS["D"] / UNITS[clock.unit]

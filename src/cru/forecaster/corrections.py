@@ -1,4 +1,4 @@
-"""Train the network that corrects a structural model, by cross-fitting: every network leaves out one fold."""
+"""Train the networks that correct a structural model by cross-fitting: each network leaves out one fold."""
 
 import dataclasses
 import math
@@ -20,43 +20,55 @@ from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
 
-FOLD = "fold"  # what the folds of the rows are called in `SeriesSet.per_time`
-MANY = 20  # series from which on a fold is made of whole series, else of blocks of time points
-BLOCKS = 8  # of each fold, where they are blocks
-TRUSTED = 2  # times the rows that judge an epoch find the trust in the corrections
-SHARES = 11  # of a correction that are tried, from 0 to 1
-FEW_TARGETS = 200  # of a variable in a range of lead times
-TOGETHER = 64  # series that the structural model runs through at once
+FOLD = "fold"  # key of the folds in `SeriesSet.per_time`
+MANY = 20  # with at least so many series, a fold consists of whole series, otherwise of blocks of time points
+BLOCKS = 8  # approximate number of blocks per fold in each series
+TRUSTED = 2  # time points that determine the trust, as a multiple of `CorrectionSettings.validation`
+SHARES = 11  # number of candidate shares of a correction, from 0 to 1
+FEW_TARGETS = 200  # targets at which a variable's own share and the common share have equal weight
+TOGETHER = 64  # series per batch of the structural model
 
 
 @dataclass(frozen=True)
 class CorrectionSettings:
-    """How the network is trained."""
+    """Settings of the training of the networks."""
 
     epochs: int = 24
-    rows: tuple[int, int] = (20_000, 120_000)  # time points of an epoch, at least and at most
-    numbers: int = 60_000_000  # entries of all features of an epoch, at most
-    window: int = 500  # the longest part of a series, in time points
-    validation: int = 30_000  # time points that judge an epoch
-    batch: int = 512  # time points of a step
+    rows: tuple[int, int] = (20_000, 120_000)  # fewest and most time points of an epoch
+    numbers: int = 60_000_000  # most feature entries (time points times features) of an epoch
+    window: int = 500  # longest part of a series, in time points
+    validation: int = 30_000  # time points on which an epoch is scored
+    batch: int = 512  # time points of an optimizer step
     rate: float = 2e-3
     decay: float = 1e-2
-    warmup: int = 50  # steps
+    warmup: int = 50  # optimizer steps of linear warm-up
     clip: float = 5.0
-    observations: int = 300  # in the table; with fewer, the structural model stays alone
+    observations: int = 300  # in a table with fewer observations, the networks are not trained
 
 
 class CorrectionRows(NamedTuple):
-    """Time points with at least one target."""
+    """Time points with at least one target, as the networks are trained on them."""
 
     x: Float[Tensor, "row feature"]  # standardised
     error: Float[Tensor, "row variable"]  # of the structural model, in its standard deviations
-    wanted: Bool[Tensor, "row variable"]
+    wanted: Bool[Tensor, "row variable"]  # which entries are targets
     fold: Int64[Tensor, " row"]
 
 
 def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
-    """Give every row a fold: that of its series, or where there are few series that of its block of time points."""
+    """Assign a fold to every row.
+
+    All rows of a series share a fold if there are at least `MANY` series. Otherwise, the rows of a block of consecutive
+    time points share one.
+
+    Args:
+        series: the table.
+        folds: number of folds.
+        seed: of the random assignment.
+
+    Returns:
+        The series with the folds in ``per_time["fold"]``.
+    """
     if len(series) >= MANY:
         fold = (generator(seed, "folds").permutation(len(series)) % folds)[series.series_index]
     else:
@@ -66,7 +78,14 @@ def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
 
 
 def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Generator) -> SeriesSet:
-    """Parts of series with about ``rows`` time points; a long series gives more of them."""
+    """Draw random parts of series, more of them from longer series.
+
+    Args:
+        series: the series to draw from.
+        rows: approximate total number of time points.
+        longest: largest number of time points in a part.
+        rng: source of randomness.
+    """
     size = np.minimum(series.lengths, longest)
     weight = np.where(series.lengths > 0, np.maximum(1.0, series.lengths / longest), 0.0)
     typical = float((weight * size).sum() / weight.sum())
@@ -78,7 +97,10 @@ def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Genera
 
 @torch.no_grad()
 def describe(model: CorrectedModel, task: SeriesSet) -> CorrectionRows:
-    """Run the structural model over a task, and keep the time points with targets."""
+    """Run the structural model on a training task, and return the time points with targets.
+
+    Targets are the values that the task withholds, and some observed entries that are withheld from the networks only.
+    """
     found = []
     for numbers in group_by_length(task.lengths, TOGETHER):
         batch = task.batch(numbers, dtype=model.dtype)
@@ -103,20 +125,23 @@ def train_corrections(
     callback: Callback | None = None,
     settings: CorrectionSettings | None = None,
 ) -> None:
-    """Train the networks, and keep those of the best epoch. Epoch 0 is the structural model alone.
+    """Train the networks, and keep the weights of the best epoch.
 
-    Network k never sees fold k. So every row has one network that judges it fairly, and the score of an epoch is over
-    the whole table.
+    Network k is not trained on fold k. So each row has one network that was not trained on it, and all folds contribute
+    to the score of an epoch. A single network has only one fold and is trained on all rows.
+
+    If no epoch improves on the structural model, the initial weights, which correct nothing,
+    are kept. After training, `CorrectedModel.trust` is set.
 
     Args:
-        model: prepared, with a network that has no memory.
-        series: scaled, with folds.
-        seed: decides windows, tasks and order.
-        epochs: None for the default.
-        minutes: of processor time, at most.
-        patience: epochs without a better score after which it stops.
-        callback: hears of every epoch.
-        settings: of the training.
+        model: prepared model with a network that has no memory.
+        series: scaled series with folds, from `with_folds`.
+        seed: of the windows, the training tasks and the order of the rows.
+        epochs: number of epochs, None for the default.
+        minutes: limit of processor time.
+        patience: number of epochs without a better score after which training stops.
+        callback: is called at the start, after every epoch and at the end.
+        settings: of the training, None for the default.
     """
     settings, callback = settings or CorrectionSettings(), callback or Callback()
     epochs = epochs or settings.epochs
@@ -175,7 +200,7 @@ def _epoch(
     epochs: int,
     settings: CorrectionSettings,
 ) -> float:
-    """Go through the rows once; each network has an order of its own and leaves out its fold."""
+    """Train for one epoch and return the mean loss. Each network has its own order of rows and leaves out its fold."""
     pools = [(rows.fold != k).nonzero()[:, 0] for k in range(model.members)]
     pools = [pool if len(pool) else torch.arange(len(rows.fold)) for pool in pools]
     shortest = min(map(len, pools))
@@ -204,7 +229,7 @@ def _epoch(
 
 @torch.no_grad()
 def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
-    """The mean loss of each variable, averaged, by the networks that leave out the rows' folds."""
+    """Return the loss, averaged over variables; each row is predicted by the network not trained on its fold."""
     total, count = torch.zeros_like(model.weight), torch.zeros_like(model.weight)
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
@@ -219,10 +244,10 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
 
 @torch.no_grad()
 def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
-    """Find the share of a correction that errs least, for each variable and range of lead times.
+    """Set the trust: the share of a correction with the least error, for each variable and range of lead times.
 
-    A center is judged by its absolute errors, a mean by its squared errors. A variable with few targets in a range
-    takes a share between its own and that of all variables.
+    The share of a center minimises the absolute error, and the share of a mean minimises the squared error. The fewer
+    targets a variable has in a range, the closer its share is to the common share of all variables.
     """
     shares = torch.linspace(0, 1, SHARES)
     loss = torch.zeros(SHARES, *model.trust.shape)

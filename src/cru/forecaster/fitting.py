@@ -1,4 +1,4 @@
-"""Fit the model of a forecaster: what it trains and validates on, and with which settings."""
+"""Fit the model of a forecaster: divide the table, choose the settings and train."""
 
 import dataclasses
 import json
@@ -27,45 +27,50 @@ from cru.training.callbacks import Callback
 from cru.training.loop import Batches, Engine, Loop
 from cru.training.settings import TrainingSettings
 
-FEW = 20  # series; with fewer, the latest readings of each validate
-BLOCKS = 5  # in which a series validates, spread over its span
-LEAST = 10  # readings that make a validation
-SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # of the series validate, at most so many, of which so many after each epoch
-WINDOW = 100  # readings in training: short windows make more steps of the optimizer in the same time
-LONG = 500  # in validation, which takes parts of longer series
-EPOCH = (320, 1000)  # windows of an epoch, so that it is neither a single step nor an hour, whatever the table
-MOST_VARIABLES = 100  # that a network corrects; of wider tables the structural model stays alone
-PREPARED = 128  # parts of series from which one step of the structural fit draws
-JUDGED = 60_000  # time points on which a model with folds is judged
-PROCESSES = 3  # Ornstein-Uhlenbeck processes
-SLOWEST = 400  # typical gaps: twice the longest time constant, unless the series are shorter
-LEVEL = 1000.0  # time constant of the level, in lengths of a series
-TYPICAL_GAP = 0.3  # what the median gap is to the Kalman family, whose time scale follows: 0.2 to 0.6 in the paper
-_TRAIN, _VALIDATE = 1, 2  # what is practised; 3 is in scoring
+FEW = 20  # with fewer series, blocks of each series are held out instead of whole series
+BLOCKS = 5  # largest number of held-out blocks per series
+LEAST = 10  # fewest time points held out from a series
+SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # share of series held out, most of them, and most scored after an epoch
+WINDOW = 100  # longest training window in time points: short windows give more optimizer steps in the same time
+LONG = 500  # longest part of a series in validation and in the structural fit, in time points
+EPOCH = (320, 1000)  # fewest and most windows of an epoch
+MOST_VARIABLES = 100  # most variables for a network on top of the structural model
+PREPARED = 128  # parts of series in a batch of the structural fit
+JUDGED = 60_000  # approximate number of time points on which a cross-fitted model is scored
+PROCESSES = 3  # number of Ornstein-Uhlenbeck processes
+SLOWEST = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
+LEVEL = 1000.0  # time constant of the level, in typical spans of a series
+TYPICAL_GAP = 0.3  # the median gap after scaling of times; the CRU paper uses 0.2 to 0.6
+_TRAIN, _VALIDATE = 1, 2  # random streams of the training tasks; scoring.py uses 3
 
 
 class Fitted(NamedTuple):
-    """A trained model, and how to judge it."""
+    """A trained model, and what is needed to score it."""
 
     model: Model
-    name: str  # in the registry
+    name: str  # name in the registry
     options: dict[str, Any]
     scaler: Scaler
-    judged: SeriesSet  # scaled series that it was not trained on, or with folds
-    predict: Predict | None  # to judge it with, where it is not the model itself
+    judged: SeriesSet  # scaled series to score it on
+    predict: Predict | None  # replaces the model in scoring; None: the model itself
 
 
 class Parts(NamedTuple):
-    """What trains, and what chooses the best epoch and calibrates."""
+    """The training part, and the validation part that selects the best epoch and calibrates the intervals."""
 
     train: SeriesSet
     validation: SeriesSet
 
 
 def divide(series: SeriesSet, seed: int) -> Parts:
-    """Divide by series where there are many, and by time where there are few.
+    """Divide a table into a training part and a validation part.
 
-    In time, a fifth of each series validates: the ends of up to `BLOCKS` stretches of equal length.
+    With at least `FEW` series, whole series are held out. With fewer, about a fifth of each series is held out: the
+    ends of up to `BLOCKS` stretches of equal length. If all of few series are too short for that, whole series are held
+    out.
+
+    Raises:
+        ValueError: there is only one series, and it is too short to divide.
     """
     held_out = np.maximum(LEAST, series.lengths // 5)
     held_out[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
@@ -93,10 +98,10 @@ def divide(series: SeriesSet, seed: int) -> Parts:
 
 
 def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
-    """The training series of an epoch: a series of up to `WINDOW` readings as it is, a place at random in a longer one.
+    """Draw the training windows of an epoch.
 
-    Long series are drawn more often; where all are short and there are no more than fit into an epoch, each comes as
-    often as the others.
+    A series of up to `WINDOW` time points is used as a whole. A longer one gives a window at a random place, and is
+    drawn more often, in proportion to its length.
     """
     weight = np.maximum(1.0, series.lengths / WINDOW)
     count = int(np.clip(np.ceil(weight.sum()), *EPOCH))
@@ -107,13 +112,13 @@ def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
 
 
 def _part(series: SeriesSet, start: np.ndarray, length: np.ndarray) -> SeriesSet:
-    """So many time points of each series from ``start`` on; series without any are left out."""
+    """Take ``length`` time points of each series from ``start`` on; omit series with length 0."""
     kept = np.flatnonzero(length)
     return series.excerpts(kept, start[kept], length[kept])
 
 
 def _pieces(series: SeriesSet) -> SeriesSet:
-    """All of the series in parts of at most `LONG` readings."""
+    """Cut all series into parts of at most `LONG` time points."""
     count = -(-series.lengths // LONG)
     owner = np.repeat(np.arange(len(series)), count)
     start = LONG * (np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count))
@@ -121,10 +126,16 @@ def _pieces(series: SeriesSet) -> SeriesSet:
 
 
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A state that grows with the root of the number of variables: 10 for up to 8, 22 for 37, at most 32.
+    """Add the forecaster's defaults to the options of a model.
 
-    The variance of the output goes through softplus: with the square of the paper, which can touch zero, the likelihood
-    of a first f-CRU ran away in mid-training.
+    The size of the latent state grows with the square root of the number of variables: 10 for up to 8, 22 for 37, at
+    most 32. Softplus makes the output variance positive. The square used in the paper can reach zero, which made the
+    likelihood of an f-CRU diverge during training.
+
+    Args:
+        model: name of the model.
+        variables: number of variables.
+        options: of the user. They take precedence.
     """
     size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * variables))))
     own = {"hidden_size": size, "variance_map": "softplus"}
@@ -133,7 +144,7 @@ def default_options(model: str, variables: int, options: Mapping[str, Any]) -> d
 
 
 def needs_base(model: str, base: str | None) -> bool:
-    """Whether a model is put on top of a structural one. Rules, and models of your own, stand alone."""
+    """Return whether a model is trained on top of a structural model. Naive rules and user models never are."""
     return base is not None and not (is_own(model) or model in (*NAIVE, "corrected") or model.startswith("structural"))
 
 
@@ -151,20 +162,20 @@ def fit_model(
     seed: int,
     callback: Callback | None,
 ) -> Fitted:
-    """Scale a table, and fit a model to it: alone, or on top of a structural one.
+    """Scale a table, and fit a model to it: alone, or on top of a structural model.
 
     Args:
-        series: in the user's units.
-        clock: of its times; dates have a calendar.
-        parts: of `divide`, for models that need a validation part.
+        series: the table in the user's units.
+        clock: of the times in the table. Dates have calendar periods.
+        parts: training and validation part from `divide`, for models that need a validation part.
         scaler: of the training part.
-        model: of the registry, or "module:Class".
+        model: name in the registry, or "module:Class".
         base: "structural", or None for the model alone.
         options: of the model.
-        training: of the loop that trains models with a memory.
-        epochs: None for the default.
-        seed: decides everything that is random.
-        callback: hears of every epoch.
+        training: settings of the training loop for models with a memory.
+        epochs: number of epochs for a network without a memory, None for the default.
+        seed: of all random numbers.
+        callback: is called after every epoch.
     """
     wide = len(series.names) > MOST_VARIABLES
     above = needs_base(model, base) and not wide
@@ -208,7 +219,7 @@ def fit_model(
 
 
 def fit_rules(train: SeriesSet, names: Sequence[str], seed: int) -> dict[str, Model]:
-    """Fit naive rules, to compare a model with, on at most `CALIBRATE` scaled series."""
+    """Fit naive rules as baselines, on at most `CALIBRATE` scaled series."""
     whole = make_training_task(_some(train, CALIBRATE), (seed, _TRAIN))
     spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(train))
     rules = {name: create(name, spec) for name in names}
@@ -219,7 +230,11 @@ def fit_rules(train: SeriesSet, names: Sequence[str], seed: int) -> dict[str, Mo
 
 
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
-    """Time constants from the typical gap to half of a series, and the periods of the calendar."""
+    """Choose the components of the structural model from the times of a table.
+
+    Time constants range from the typical gap to half of a typical series, or `SLOWEST` / 2 gaps if that is shorter.
+    Periods come from the calendar.
+    """
     gap = median_gap(series)
     some = series.lengths > 0
     spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
@@ -243,12 +258,12 @@ def _create(name: str, series: SeriesSet, options: Mapping[str, Any], gap: float
 
 
 def _some(series: SeriesSet, most: int) -> SeriesSet:
-    """At most so many series, evenly chosen."""
+    """Take at most ``most`` series, evenly spaced."""
     return series.take(np.unique(np.linspace(0, len(series) - 1, most).round().astype(np.int64)))
 
 
 def longest_lead(task: SeriesSet) -> float | None:
-    """How far from the last reading values are practised, but for the farthest 1 %."""
+    """Return the 99 % quantile of the positive lead times in a training task, or None if there are none."""
     assert task.hidden is not None
     lead = lead_times(task, causal=True)[task.hidden]
     lead = lead[(lead > 0) & np.isfinite(lead)]
@@ -264,7 +279,16 @@ def learn(
     seed: int,
     callback: Callback | None,
 ) -> Model:
-    """The best epoch of a model that practises on the training part, anew each epoch."""
+    """Train a model on new training tasks in each epoch, and return it with the weights of the best epoch.
+
+    Args:
+        parts: scaled training and validation part.
+        model: name in the registry, or "module:Class".
+        options: of the model.
+        training: settings of the training loop.
+        seed: of all random numbers.
+        callback: is called after every epoch.
+    """
     pieces = _pieces(parts.validation)
     watched = np.unique(np.linspace(0, len(pieces) - 1, WATCH).round().astype(np.int64))
     validation = make_training_task(pieces.take(watched), (seed, _VALIDATE))
@@ -280,7 +304,7 @@ def learn(
         made = create(model, spec, **options)
     engine = Engine()
     made.to(engine.device).prepare(Batches(whole, training.batch_size, made.dtype, engine.device))
-    del whole, pieces  # they may be large
+    del whole, pieces  # free memory before training
     if made.num_parameters:
         loop = Loop(training, made, renew(0), validation, seed=seed, engine=engine, callback=callback, renew=renew)
         start = {name: tensor.clone() for name, tensor in made.state_dict().items()}

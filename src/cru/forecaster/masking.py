@@ -1,4 +1,4 @@
-"""Training tasks: which values of a table are withheld from a model, to be predicted."""
+"""Make training tasks: withhold values of a table, for a model to predict."""
 
 import dataclasses
 
@@ -10,24 +10,35 @@ from cru.data.tasks import hide
 from cru.shapes import Bool, Int64
 
 VALUES = 0.15  # share of single values withheld
-VARIABLES = 0.2  # share of the variables of such a series withheld altogether: some patients are never measured so
-RUNS = 0.15  # share of time points withheld in runs of all lengths, as stations fail
-OWN_RUNS = 0.12  # share of the values of each variable withheld in runs of its own, as sensors fail
+VARIABLES = 0.2  # share of variables of such a series that are withheld completely, as some are never measured
+RUNS = 0.15  # share of time points withheld in runs, as when a station fails
+OWN_RUNS = 0.12  # share of the values of each variable withheld in separate runs, as when a sensor fails
 NOTHING = 0.1  # share of the forecast tasks that show no observation at all
-SHOWN_TARGETS = 0.2  # share of what is shown that is a target, too
-SPARSE = 0.5  # share of the series that are queried at some of the withheld times only
+SHOWN_TARGETS = 0.2  # share of the shown values that are also targets
+SPARSE = 0.5  # share of the series in which some withheld time points are removed
 
 
 def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Withhold single values and a few variables, or runs of time points, or everything after a random time point.
+    """Withhold values of each series, to be predicted.
 
-    Each series has one of these. Half of the series are forecasts. A forecast ends at a log-uniform number of time
-    points after its start, so that short lead times, which users request most, are as frequent as long ones.
+    Each series has one of three kinds of tasks:
 
-    The lengths of runs are log-uniform, from one time point to a quarter of the series. So lead times of every order
-    occur. Withheld values are targets, and the only ones that are scored. A few shown values are targets, too, because
-    a model must also know what it is told. Half of the series leave out a share of the withheld time points, so that a
-    prediction does not depend on queries in between.
+    - A quarter of the series withhold single values and a few whole variables.
+    - A quarter withhold runs of time points. The lengths are log-uniform, from one time point to a quarter of the
+      series.
+    - Half are forecasts: they withhold all time points after a random one. A forecast ends at a log-uniform number of
+      time points after its start, so that short lead times are as frequent as long ones.
+
+    Withheld values are targets, and only they are scored. Some shown values are targets, too, so that a model also
+    learns to reproduce its observations. In half of the series of the last two kinds, some withheld time points are
+    removed. So predictions must not depend on the queries in between.
+
+    Args:
+        series: the series to withhold values from.
+        seed: of the random choices.
+
+    Returns:
+        The shown values with targets, and the mask ``hidden`` of the withheld values.
 
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> make_training_task(series, seed=0).task.scored
@@ -52,12 +63,19 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
     length = np.repeat(series.lengths, series.lengths)
     end = np.where(kind == 2, np.minimum(end, length), length)
-    gone &= series.step_index != end - 1  # the last stays: a series is not empty
+    gone &= series.step_index != end - 1  # keep the last time point, so that no series is empty
     return task.keep(~gone & (series.step_index < end))
 
 
 def _runs(series: SeriesSet, rng: np.random.Generator, share: float, width: int) -> Bool[np.ndarray, "row width"]:
-    """Runs of time points, in each of ``width`` columns by themselves."""
+    """Draw runs of time points, independently in each of ``width`` columns.
+
+    Args:
+        series: the series to draw in.
+        rng: source of randomness.
+        share: approximate share of time points in runs.
+        width: number of columns.
+    """
     longest = np.repeat(np.maximum(series.lengths / 4, 1.0), series.lengths)
     typical = np.where(longest > 1, (longest - 1) / np.maximum(np.log(longest), 1e-9), 1.0)
     begins, column = np.nonzero(rng.random((len(longest), width)) < (share / typical)[:, None])
@@ -73,8 +91,8 @@ def _runs(series: SeriesSet, rng: np.random.Generator, share: float, width: int)
 def _forecast_range(
     series: SeriesSet, rng: np.random.Generator
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
-    """The first time point of a forecast in each series, and the first one after it; one entry for each row."""
-    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # one is shown, mostly
+    """Draw the first time point of a forecast in each series, and the first one after it. Return one entry per row."""
+    start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # shows one or more
     start[rng.random(len(series)) < NOTHING] = 0
     longest = np.maximum(series.lengths - start, 1)
     end = start + np.floor(longest ** rng.random(len(series))).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Queries: the times that a user requests, and calibrated predictions at them."""
+"""Convert the times that a user requests to queries, and predict them with calibrated intervals."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -24,23 +24,27 @@ from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 from cru.training.loop import work_of
 
-ROUNDING = 4e-7  # of a mean in float32: an interval without width, of zeros that repeat, must hold a zero
-BATCH = 64  # series that are answered together
-MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # quantiles whose average is the mean
-MOST_ABOVE = 2.0  # a quantile on a logarithmic scale is at most so many times the center, or the cap of the table
+ROUNDING = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
+BATCH = 64  # series per batch
+MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # probabilities of the averaged quantiles
+MOST_ABOVE = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
 
 
 class ScaledPrediction(NamedTuple):
-    """The predictions of a model in scaled units, not calibrated yet."""
+    """Predictions of a model in scaled units, before calibration: a mean, and a split normal distribution."""
 
     mean: Float[np.ndarray, "n variable"]
-    center: Float[np.ndarray, "n variable"]  # from which quantiles are measured
-    lower: Float[np.ndarray, "n variable"]  # standard deviation below the center
-    upper: Float[np.ndarray, "n variable"]  # and above
+    center: Float[np.ndarray, "n variable"]  # of the split normal distribution
+    lower: Float[np.ndarray, "n variable"]  # scale below the center
+    upper: Float[np.ndarray, "n variable"]  # scale above the center
 
     @staticmethod
     def of(prediction: Prediction) -> "ScaledPrediction":
-        """Take the numbers of a model, one row for each series and time."""
+        """Convert the prediction of a model to arrays with one row for each series and time point.
+
+        Raises:
+            ValueError: a mean or variance is not finite, or a variance is negative.
+        """
         assert prediction.var is not None  # features are Gaussian
         around = prediction.mean if prediction.center is None else prediction.center
         ratio = torch.zeros_like(around) if prediction.skew is None else prediction.skew
@@ -54,36 +58,36 @@ class ScaledPrediction(NamedTuple):
         return ScaledPrediction(mean, center, std * np.exp(-skew / 2), std * np.exp(skew / 2))
 
     def take(self, rows: Any) -> "ScaledPrediction":
-        """Some of the rows."""
+        """Return the given rows."""
         return ScaledPrediction._make(part[rows] for part in self)
 
     def standardise(self, values: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
-        """Errors of the center, in the deviations of their side."""
+        """Return value minus center, divided by the scale on that side of the center."""
         error = values - self.center
         z: np.ndarray = error / np.where(error < 0, self.lower, self.upper)
         return z
 
     def value(self, z: Float[np.ndarray, "*m n variable"]) -> Float[np.ndarray, "*m n variable"]:
-        """The reverse of `standardise`."""
+        """Convert standardised errors back to values: the inverse of `standardise`."""
         value: np.ndarray = self.center + z * np.where(z < 0, self.lower, self.upper)
         return value
 
     def with_constants(self, constant: Bool[np.ndarray, " variable"]) -> "ScaledPrediction":
-        """Predict a variable that never varies by that value, which is 0 here."""
+        """Set the mean and center of constant variables to their value, which is 0 in scaled units."""
         return self._replace(mean=np.where(constant, 0.0, self.mean), center=np.where(constant, 0.0, self.center))
 
 
 class CalibratedPrediction(NamedTuple):
-    """Values in the user's units, one row for each time asked for."""
+    """Calibrated predictions in the user's units, one row for each requested time."""
 
     mean: Float[np.ndarray, "n variable"]
     median: Float[np.ndarray, "n variable"]
     std: Float[np.ndarray, "n variable"]
-    bounds: dict[str, Float[np.ndarray, "n variable"]]  # "lo-90", "hi-90"
+    bounds: dict[str, Float[np.ndarray, "n variable"]]  # by names such as "lo-90" and "hi-90"
 
     @property
     def columns(self) -> dict[str, Float[np.ndarray, "n variable"]]:
-        """All of it by the names that a frame has."""
+        """All predictions, by their names in the columns of a frame."""
         return {"mean": self.mean, "median": self.median, "std": self.std, **self.bounds}
 
 
@@ -95,7 +99,15 @@ def calibrated(
     calibration: Calibration,
     levels: Sequence[float] = (),
 ) -> CalibratedPrediction:
-    """Turn the scaled numbers of a model into calibrated ones in the user's units."""
+    """Convert scaled predictions to calibrated predictions in the user's units.
+
+    Args:
+        said: scaled predictions.
+        lead: lead time of each prediction.
+        scaler: of the table.
+        calibration: quantiles of the standardised errors.
+        levels: coverage of each interval in per cent.
+    """
     said = said.with_constants(calibration.constant)
     center = scaler.inverse(said.center)
     cap = np.maximum(calibration.cap, MOST_ABOVE * center)
@@ -121,7 +133,14 @@ def calibrated(
 
 
 def check_levels(level: Any) -> tuple[float, ...]:
-    """Levels in per cent, one or several."""
+    """Return levels as a tuple without duplicates.
+
+    Args:
+        level: one or several levels in per cent.
+
+    Raises:
+        InputError: a level is not a number from 1 to 99.8.
+    """
     levels = tuple(level) if isinstance(level, list | tuple | np.ndarray) else (level,)
     for one in levels:
         number = isinstance(one, int | float | np.integer | np.floating) and not isinstance(one, bool)
@@ -136,8 +155,13 @@ Predict = Callable[[Any], Prediction]
 def predict_scaled(model: Model, series: SeriesSet, predict: Predict | None = None) -> ScaledPrediction:
     """Predict every time point of scaled series.
 
-    A query before the first observation of a series must not move the start of what follows. So a causal model predicts
-    each of those time points by itself. ``predict`` replaces the call of the model.
+    A causal model predicts each time point before the first observation separately. Otherwise, a query at such a time
+    would change the start of the series and so the later predictions.
+
+    Args:
+        model: the fitted model.
+        series: scaled series, with queries as time points without observations.
+        predict: is called instead of the model if given.
     """
     predict = predict or model
     found = ScaledPrediction._make(np.empty(series.values.shape) for _ in range(4))
@@ -153,7 +177,7 @@ def predict_scaled(model: Model, series: SeriesSet, predict: Predict | None = No
 def _run(
     model: Model, predict: Predict, series: SeriesSet, place: np.ndarray, size: int, found: ScaledPrediction
 ) -> None:
-    """Write the prediction at each row of ``series`` into its ``place``."""
+    """Predict ``series`` in batches of ``size``, and write each row into ``found`` at the index in ``place``."""
     some = np.flatnonzero(series.lengths)
     with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
         for numbers in group_by_length(series.lengths[some], size):
@@ -167,21 +191,27 @@ def _run(
 
 
 def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:
-    """The time since the last reading that a model may have seen, of any variable: 0 at a reading, infinite before the
-    first one; `UNREAD` for a variable that has not been read yet, where others have.
+    """Return the lead time of each entry: the time since the last observation of any variable.
 
-    For a model that looks at later readings, too, the time to the nearest on either side, and all that is ever read.
+    It is 0 at an observation, infinite before the first one, and `UNREAD` for a variable not observed yet, if others
+    are. A model that is not causal also sees later observations. Its lead time is the time to the nearest observation
+    on either side, and `UNREAD` marks variables that are never observed in the series.
     """
     return lead_time_of(time_since_observation(series, causal=causal)[:, None], _read(series, causal=causal))
 
 
 def lead_time_of(since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """The lead of a variable, from the time since the last reading of any and whether it has been read itself."""
+    """Return the lead time of a variable.
+
+    Args:
+        since: time since the last observation of any variable.
+        read: whether the variable itself has been observed.
+    """
     return np.where(read | np.isinf(since), since, UNREAD)
 
 
 def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:
-    """Which variables a series has had up to a row, or at all."""
+    """Return which variables are observed up to each row, or in the whole series if not ``causal``."""
     count = np.concatenate([np.zeros((1, series.mask.shape[1]), np.int64), np.cumsum(series.mask, 0)])
     begins, ends = (np.repeat(count[side], series.lengths, 0) for side in (series.offsets[:-1], series.offsets[1:]))
     read: np.ndarray = (count[1:] if causal else ends) > begins
@@ -189,7 +219,10 @@ def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"
 
 
 def time_since_observation(series: SeriesSet, *, causal: bool = True) -> Float[np.ndarray, " row"]:
-    """The time since the last reading of any variable, infinite before the first; or to the nearest on either side."""
+    """Return the time since the last observation of any variable, infinite before the first.
+
+    If not ``causal``, return the time to the nearest observation on either side.
+    """
     seen = np.asarray(series.mask.any(1))
     rows = np.arange(len(seen))
     begins, ends = (np.repeat(side, series.lengths) for side in (series.offsets[:-1], series.offsets[1:]))
@@ -203,29 +236,35 @@ def time_since_observation(series: SeriesSet, *, causal: bool = True) -> Float[n
 
 
 class Query(NamedTuple):
-    """Series with the times asked for among their time points, and which rows those are."""
+    """Series that contain the requested times as time points, and the rows of these times."""
 
     series: SeriesSet
     rows: Int64[np.ndarray, " asked"]
 
 
 def drop_empty_rows(series: SeriesSet) -> SeriesSet:
-    """Without the rows at which nothing was read: they say nothing."""
+    """Remove the rows without an observation."""
     return series.keep(np.asarray(series.mask.any(1)))
 
 
 def insert_query_times(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]]) -> Query:
-    """The readings of series, and further time points at which nothing is observed: ``at`` has times for each series,
-    in any order.
+    """Add the requested times to series, as time points without observations.
 
-    A time that a series already has stays one time point. The rows are sorted by series and time.
+    A requested time at which a series has an observation does not add a time point.
+
+    Args:
+        series: the series. Rows without an observation are removed.
+        at: requested times of each series, in any order.
+
+    Returns:
+        The extended series, and the rows of the requested times, sorted by series and time.
     """
     series, asked = drop_empty_rows(series), [np.unique(times) for times in at]
     counts = np.array([len(times) for times in asked], np.int64)
     owner = np.concatenate([series.series_index, np.repeat(np.arange(len(series)), counts)])
     times = np.concatenate([series.times, *asked])
     is_query = np.arange(len(times)) >= len(series.times)
-    order = np.lexsort((is_query, times, owner))  # a reading before the query at its time
+    order = np.lexsort((is_query, times, owner))  # an observation comes before a query at the same time
     owner, times, is_query = owner[order], times[order], is_query[order]
     repeats = np.zeros(len(times), bool)
     repeats[1:] = is_query[1:] & (np.diff(owner) == 0) & (np.diff(times) == 0)
@@ -246,13 +285,24 @@ def insert_query_times(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]])
     return Query(widened, place[is_query])
 
 
-MOST = 100_000  # steps of a forecast
+MOST = 100_000  # largest number of steps in a forecast
 
 
 def forecast_times(
     series: SeriesSet, clock: Clock, *, horizon: Any, every: Any, gap: float
 ) -> list[Float[np.ndarray, " _"]]:
-    """Times after the last reading of each series, up to ``horizon`` later."""
+    """Return the times of a forecast after the last observation of each series.
+
+    Args:
+        series: the series to forecast.
+        clock: converts durations to numbers.
+        horizon: length of the forecast.
+        every: time between two predictions. None: a round step of about the typical gap.
+        gap: typical time between observations.
+
+    Raises:
+        InputError: a duration is invalid, or the forecast has no step or more than `MOST`.
+    """
     length = clock.duration(horizon, "horizon")
     step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
     count = int(np.floor(length / step * (1 + 1e-9)))
@@ -264,7 +314,7 @@ def forecast_times(
 
 
 def last_observation_times(series: SeriesSet) -> Float[np.ndarray, " series"]:
-    """The time of each series' last row with a value in it, or of its last row where none has one."""
+    """Return the time of the last observation of each series, or of its last row if it has no observation."""
     rows, ends = np.arange(len(series.times)), series.offsets[1:] - 1
     seen = np.maximum.accumulate(np.where(series.mask.any(1), rows, -1))[ends]
     last: np.ndarray = series.times[np.where(seen >= series.offsets[:-1], seen, ends)]
@@ -274,7 +324,20 @@ def last_observation_times(series: SeriesSet) -> Float[np.ndarray, " series"]:
 def requested_times(
     series: SeriesSet, at: Any, clock: Clock, columns: Columns
 ) -> tuple[SeriesSet, list[Float[np.ndarray, " _"]]]:
-    """The series that are asked for, those without readings among them, and the times ``at`` for each."""
+    """Find the requested series, and the requested times of each.
+
+    Args:
+        series: the observed series.
+        at: times for all series, a mapping from ids to times, or a frame with the columns of the training table.
+        clock: converts times to numbers.
+        columns: names of the id and time columns.
+
+    Returns:
+        The requested series, including new ones without observations, and their requested times.
+
+    Raises:
+        InputError: ``at`` is empty, lacks a column, or has ids although the training table had none.
+    """
     if isinstance(at, Mapping):
         wanted = {name_of(name): clock.numbers(times) for name, times in at.items()}
     elif hasattr(at, "columns"):

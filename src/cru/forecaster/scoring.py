@@ -1,4 +1,4 @@
-"""How good a fitted model is on series that it was not trained on."""
+"""Score a fitted model on withheld values, and calibrate it with its errors."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,49 +12,55 @@ from cru.forecaster.masking import make_training_task
 from cru.forecaster.queries import Predict, ScaledPrediction, calibrated, lead_times, predict_scaled
 from cru.models import Model
 
-_JUDGED = 3  # stream of the seed: not what validation withheld
-_WANTED = 100 * ENOUGH  # withheld values for each variable
-_MOST = 8  # times that the series are gone through for them
-_ROOM = 20_000_000  # entries that are kept of that, of all variables together
+_JUDGED = 3  # random stream, which differs from those of training and validation
+_WANTED = 100 * ENOUGH  # number of withheld values per variable at which drawing stops
+_MOST = 8  # largest number of training tasks drawn from the series
+_ROOM = 20_000_000  # number of stored entries at which drawing stops
 
 
-FEWEST = 30  # withheld values of a row in the table of scores
+FEWEST = 30  # fewest withheld values for a row in the table of scores
 RANGES = ((0.0, 1e-9), (1e-9, 4.0), (4.0, 32.0), (32.0, np.inf), (np.inf, np.nan))  # of lead times, in typical gaps
 RANGE_NAMES = ("same time", "up to 4 gaps", "up to 32 gaps", "longer", "nothing observed")
 
 
 class Errors(NamedTuple):
-    """Withheld values, what was said of them, and how far they were from the last reading; scaled units."""
+    """Withheld values, their predictions and their lead times, in scaled units."""
 
     values: np.ndarray  # (row, variable)
     mean: np.ndarray
     center: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
-    counted: np.ndarray  # (row, variable), which of them were withheld
+    counted: np.ndarray  # (row, variable), which values are withheld
     lead: np.ndarray  # (row, variable)
-    owner: np.ndarray  # (row,), the number of the series
-    constant: np.ndarray  # (variable,), which never vary, and are said to be what they are
+    owner: np.ndarray  # (row,), index of the series
+    constant: np.ndarray  # (variable,), variables with one value in the table, which is predicted
 
     @property
     def series(self) -> int:
-        """How many series they are of."""
+        """The number of series that the errors come from."""
         return len(np.unique(self.owner))
 
     @property
     def said(self) -> ScaledPrediction:
-        """The predictions."""
+        """The scaled predictions."""
         return ScaledPrediction(self.mean, self.center, self.lower, self.upper)
 
     def calibration(self) -> Calibration:
-        """What they teach."""
+        """Fit a calibration to the standardised errors."""
         z = self.said.standardise(self.values)
         return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=self.constant)
 
     def with_mean_weight(self, calibration: Calibration, scaler: Scaler, series: SeriesSet) -> Calibration:
-        """Choose, for each variable on a logarithmic scale, how far its mean lies above its center.
+        """Set the floor, the cap and the mean weight of a calibration.
 
-        The weight is the least squares one on the withheld values, in the user's units. ``series`` give the cap.
+        The mean weight, from 0 to 1, moves the prediction of a variable on a logarithmic scale from its center to its
+        mean. It minimises the squared error of the withheld values in the user's units.
+
+        Args:
+            calibration: the fitted calibration.
+            scaler: of the table.
+            series: the table in the user's units, which determines the floor and the cap.
         """
         calibration = dataclasses.replace(calibration, floor=lowest_possible(series))
         if not scaler.is_log.any():
@@ -65,13 +71,13 @@ class Errors(NamedTuple):
         whole = calibrated(self.said, self.lead, scaler=scaler, calibration=capped).mean
         center = scaler.inverse(self.center)
         above, missed = whole - center, scaler.inverse(self.values) - center
-        usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # the rest is rare, and far above its center
+        usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # other lead times are rare and extreme
         product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
         weight = np.where(scaler.is_log & (square > 0), np.clip(product / np.maximum(square, 1e-300), 0, 1), 0)
         return dataclasses.replace(calibration, cap=cap, mean_weight=np.round(weight, 6))
 
     def take(self, rows: np.ndarray) -> "Errors":
-        """Some of the rows."""
+        """Return the given rows."""
         return Errors._make([*(field[rows] for field in self[:-1]), self.constant])
 
 
@@ -84,9 +90,20 @@ def errors_of(
     predict: Predict | None = None,
     most: int = _MOST,
 ) -> Errors:
-    """Withhold readings of scaled series as in training and predict them; several times where there are few."""
+    """Withhold values of scaled series as in training, and predict them.
+
+    This is repeated with new random choices until each variable has enough withheld values.
+
+    Args:
+        model: the fitted model.
+        series: scaled series.
+        constant: which variables are constant.
+        seed: of the random choices.
+        predict: is called instead of the model if given.
+        most: largest number of repetitions.
+    """
     found: list[tuple[np.ndarray, ...]] = []
-    ever = series.mask.any(0)  # more turns cannot help the others
+    ever = series.mask.any(0)  # variables without observations never get withheld values
     for turn in range(most):
         task = make_training_task(series, (seed, _JUDGED, turn))
         assert task.targets is not None and task.hidden is not None
@@ -101,7 +118,11 @@ def errors_of(
 
 
 def lowest_possible(series: SeriesSet) -> np.ndarray:
-    """0 for each variable that is never negative and often zero or skewed, such as rain; no bound for the others."""
+    """Return the lowest possible value of each variable.
+
+    It is 0 for a variable that is never negative and has zeros or a long upper tail, such as rain. Other variables have
+    no bound, which is written as `-LARGEST_CAP`.
+    """
     floor = np.full(len(series.names), -LARGEST_CAP)
     for k in range(len(floor)):
         values = series.values[series.mask[:, k], k].astype(np.float64)
@@ -111,13 +132,13 @@ def lowest_possible(series: SeriesSet) -> np.ndarray:
 
 
 def is_skewed(values: np.ndarray) -> bool:
-    """Whether positive values have a long upper tail, or zeros among them."""
+    """Return whether values that vary contain zeros or have a skewness above 1."""
     spread = values.std()
     return bool(spread > 0 and ((values == 0).any() or ((values - values.mean()) ** 3).mean() / spread**3 > 1.0))
 
 
 def constant(series: SeriesSet) -> np.ndarray:
-    """Which variables have been read often, and were always the same."""
+    """Return which variables have at least `ENOUGH` observations that are all equal."""
     read = (np.where(series.mask, series.values, fill) for fill in (np.inf, -np.inf))
     least, most = next(read).min(0), next(read).max(0)
     never: np.ndarray = (least == most) & (series.mask.sum(0) >= ENOUGH)
@@ -125,8 +146,11 @@ def constant(series: SeriesSet) -> np.ndarray:
 
 
 def r_squared(errors: Errors) -> float:
-    """Of all variables together, each in its standard deviations; around the mean of the training series, which is 0
-    here: that of a few others, found from the values themselves, no model could know."""
+    """Return R² of all variables together, each in units of its standard deviation.
+
+    The reference is the mean of the training series, which is 0 in scaled units. The mean of the withheld values would
+    be unfair, because no model can know it.
+    """
     counted = errors.counted
     wrong = np.where(counted, errors.values - errors.mean, 0.0)
     around = np.where(counted, errors.values, 0.0)
@@ -135,12 +159,12 @@ def r_squared(errors: Errors) -> float:
 
 
 def compare(found: Mapping[str, Errors], names: Sequence[str], gap: float) -> list[dict[str, Any]]:
-    """The mean absolute error of every model, by variable and by range of lead time, in standard deviations.
+    """Compute the mean absolute error of every model, by variable and range of lead times, in standard deviations.
 
     Args:
-        found: the errors of each model on the same withheld values; the first is the model itself.
+        found: errors of each model on the same withheld values.
         names: of the variables.
-        gap: typical time between observations. Ranges of lead time are counted in it.
+        gap: typical time between observations, the unit of the ranges of lead times.
 
     Returns:
         One row for each variable and range with at least `FEWEST` values: "variable", "lead", "count", and a column for
@@ -163,11 +187,18 @@ def compare(found: Mapping[str, Errors], names: Sequence[str], gap: float) -> li
 
 
 def judge(errors: Errors, series: int) -> dict[str, Any]:
-    """R² and mean absolute error of all variables together, each in its standard deviations, and the coverage.
+    """Compute the scores of a model: R², mean absolute error, and the coverage of 50 % and 90 % intervals.
 
-    ``series`` is the number of series in the table.
+    The errors of all variables are pooled, each in units of its standard deviation. Coverage is measured by two-fold
+    cross-validation: each half of the series is scored with the calibration of the other half.
 
-    Coverage is measured on one half of the series with what the other half taught, both ways.
+    Args:
+        errors: of the model on withheld values.
+        series: number of series in the table.
+
+    Returns:
+        "r2", "mae", "count" and "series". If both halves have at least `ENOUGH` values, also "coverage50" and
+        "coverage90", as shares.
     """
     counted = errors.counted
     wrong = np.where(counted, errors.values - errors.mean, 0.0)

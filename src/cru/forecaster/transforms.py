@@ -12,29 +12,32 @@ from cru.models import spec_of
 from cru.models.structural import FitSettings, StructuralConfig, StructuralModel, fit_layer
 from cru.shapes import Float
 
-SKEWNESS = 1.0  # of a variable that may gain
-MAX_ZEROS = 0.25  # share of zeros among its observations
-FEWEST = 100  # observations of such a variable
-TURNS, SERIES = 2, 300  # how often values are withheld, and from how many parts of series
+SKEWNESS = 1.0  # a candidate variable has a larger skewness
+MAX_ZEROS = 0.25  # largest share of zeros in a candidate variable
+FEWEST = 100  # fewest observations of a candidate variable
+TURNS, SERIES = 2, 300  # number of training tasks, and largest number of parts of series
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SETTINGS = FitSettings(steps=40)
 
 
 def choose_log_scales(pieces: SeriesSet, config: StructuralConfig, time_scale: float, seed: int) -> tuple[float, ...]:
-    """Compare the structural model with and without a logarithm, for each skewed variable that is never negative.
+    """Choose the variables to model on a logarithmic scale, and the scale of each logarithm.
 
-    The logarithm is taken where it lowers the product of pinball loss and root mean squared error on withheld values,
-    both in the user's units. A variable that is often zero, such as rain, stays as it is: no transform spreads a point
-    mass, and the logarithm made forecasts of snow depth worse.
+    Candidates are skewed variables that are never negative. The structural model is fitted with and without the
+    logarithm. The logarithm is used if it lowers the product of two errors on withheld values, both in the user's
+    units: the pinball loss and the root mean squared error.
+
+    Variables that are often zero, such as rain, are no candidates. No transform spreads a point mass, and the logarithm
+    made forecasts of snow depth worse.
 
     Args:
         pieces: parts of series in the user's units.
         config: the components of the structural model.
-        time_scale: of the model.
-        seed: decides what is withheld.
+        time_scale: factor on the times in the model.
+        seed: of the withheld values.
 
     Returns:
-        One number for each variable, 0 for no logarithm; empty where no variable has one.
+        One scale for each variable, 0 for no logarithm. Empty if no variable has a logarithm.
     """
     candidates = [k for k in range(len(pieces.names)) if _may_gain(pieces.values[pieces.mask[:, k], k])]
     scales = [0.0] * len(pieces.names)
@@ -66,7 +69,7 @@ def _positive(series: SeriesSet, column: int) -> Float[np.ndarray, " n"]:
 
 
 def _columns(series: SeriesSet, chosen: list[int]) -> SeriesSet:
-    """Some variables of series, without the rows at which none of them is observed."""
+    """Select variables of series, and remove the rows at which none of them is observed."""
     names = tuple(series.names[k] for k in chosen)
     narrow = dataclasses.replace(
         series, values=series.values[:, chosen], mask=series.mask[:, chosen], names=names, units=(), per_time={}
@@ -77,7 +80,7 @@ def _columns(series: SeriesSet, chosen: list[int]) -> SeriesSet:
 def _losses(
     series: SeriesSet, log_scale: tuple[float, ...], config: StructuralConfig, time_scale: float, seed: int
 ) -> Float[np.ndarray, " variable"]:
-    """Pinball loss times root mean squared error of each variable, on withheld values."""
+    """Return a multiple of pinball loss times root mean squared error for each variable, on withheld values."""
     scaler = Scaler.fit(series.values, series.mask, log_scale=log_scale)
     scaled = series.scaled_by(scaler)
     squares, pinball = np.zeros((2, len(series.names)))

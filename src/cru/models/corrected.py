@@ -1,4 +1,4 @@
-"""A structural model and a network on top of it, which learns only what the structural model cannot express."""
+"""The corrected model: a structural model, and a network that corrects its predictions."""
 
 import json
 import math
@@ -33,21 +33,21 @@ from cru.shapes import Bool, Float, Float64, Int64
 
 @dataclass(frozen=True)
 class CorrectionConstants:
-    """Fixed numbers of the corrected model. Errors are in standard deviations of the structural model."""
+    """Fixed constants of the corrected model. Errors are in standard deviations of the structural model."""
 
-    max_correction: float = 4.0  # of a center
-    max_offset: float = 12.0  # of a mean: a skewed variable has its mean far from its center
-    max_log_growth: float = 1.5  # a standard deviation grows by a factor of at most exp(1.5)
-    max_log_shrinkage: float = 2.5  # and shrinks by at most exp(4), as below a center that is mostly zero
-    quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the pinball loss
-    mean_weight: float = 0.1  # of the squared error of the mean, beside the pinball loss
+    max_correction: float = 4.0  # bound on the correction of a center
+    max_offset: float = 12.0  # bound on the correction of a mean, which is far from the center of a skewed variable
+    max_log_growth: float = 1.5  # bound on the log factor of a scale that grows
+    max_log_shrinkage: float = 2.5  # and that shrinks, as below the center of a variable that is mostly zero
+    quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)  # probabilities of the pinball loss
+    mean_weight: float = 0.1  # weight of the squared error of the mean, relative to the pinball loss
     withheld_share: float = 0.2  # mean share of the observed entries that a training step withholds from the network
-    max_error: float = 8.0  # of the input features
-    max_mean: float = 5.0  # of the input features
-    max_age: float = 1e4  # of the input features, in typical gaps
-    time_weight: float = 0.3  # of the input features that are logarithms of times
+    max_error: float = 8.0  # bound on standardised errors in the features
+    max_mean: float = 5.0  # bound on means in the features
+    max_age: float = 1e4  # bound on times in the features, in typical gaps
+    time_weight: float = 0.3  # factor on most features that are logarithms of times
     variance_floor: float = 1e-8
-    lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # in typical gaps; the trust is constant between two
+    lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges with one trust each, in typical gaps
 
 
 CONSTANTS = CorrectionConstants()
@@ -55,12 +55,12 @@ CONSTANTS = CorrectionConstants()
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectedConfig(StructuralConfig):
-    """The components of the structural model, and the network."""
+    """Configuration of the structural model and of the network."""
 
-    network: str = "mlp"  # a name of `MODELS`
-    network_options: Sequence[str] = ()  # of the network, such as "hidden_size=32"; others follow from the variables
+    network: str = "mlp"  # name in `MODELS`
+    network_options: Sequence[str] = ()  # texts such as "hidden_size=32", with JSON values
     gap: float | None = None  # typical time between observations; None: from `Spec.time_scale`
-    calendar: Sequence[float] = ()  # periods whose phase the network sees
+    calendar: Sequence[float] = ()  # periods whose phase is a feature
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,44 +75,61 @@ class CorrectedConfig(StructuralConfig):
 
 
 class Features(NamedTuple):
-    """What the network sees, and what it corrects."""
+    """Inputs of the network, and the predictions of the structural model that it corrects."""
 
     x: Float[Tensor, "batch time feature"]
-    mean: Float[Tensor, "batch time variable"]  # of an observation, given the others of its variable
-    std: Float[Tensor, "batch time variable"]
-    own_mean: Float[Tensor, "batch time variable"]  # given its own observation, too
-    own_var: Float[Tensor, "batch time variable"]
+    mean: Float[Tensor, "batch time variable"]  # without the observation of the same entry
+    std: Float[Tensor, "batch time variable"]  # likewise, including the observation noise
+    own_mean: Float[Tensor, "batch time variable"]  # with the observation of the same entry
+    own_var: Float[Tensor, "batch time variable"]  # likewise, including the observation noise
 
 
 class Correction(NamedTuple):
-    """Outputs of the network for every variable, in standard deviations of the structural model."""
+    """Bounded outputs of the network for every variable, in standard deviations of the structural model.
 
-    center: Float[Tensor, "*row variable"]  # robust to outliers
-    mean: Float[Tensor, "*row variable"]  # least squares; of a skewed variable it is not the center
-    log_lower: Float[Tensor, "*row variable"]  # scale below the center
-    log_upper: Float[Tensor, "*row variable"]  # and above
+    The center and the two scales define a split normal distribution, trained by pinball loss. The mean is trained by
+    squared error.
+    """
+
+    center: Float[Tensor, "*row variable"]  # correction of the center, robust to outliers
+    mean: Float[Tensor, "*row variable"]  # correction of the mean, which differs from the center if skewed
+    log_lower: Float[Tensor, "*row variable"]  # log factor on the scale below the center
+    log_upper: Float[Tensor, "*row variable"]  # log factor on the scale above the center
 
 
 class CorrectedState(NamedTuple):
-    """What is kept of a series."""
+    """State of a series between two calls, for streaming."""
 
     base: StructuralState
-    seen: Bool[Tensor, "batch variable"]  # which variables have been observed
-    last: Float64[Tensor, "batch variable"]  # the time of the last observation of each
-    first: Float64[Tensor, " batch"]  # the first time of the series
-    network: State  # of a network with a memory; of one without, the last time
+    seen: Bool[Tensor, "batch variable"]  # variables observed so far
+    last: Float64[Tensor, "batch variable"]  # time of the last observation of each variable
+    first: Float64[Tensor, " batch"]  # first time of the series
+    network: State  # state of a network with a memory; otherwise the last time
 
 
 class CorrectedModel(Model):
-    """mean = structural mean + c · structural deviation, deviation = structural deviation · exp(s).
+    """Structural model with a network that corrects its predictions.
 
-    The network predicts c and s of every variable. It starts at c = s = 0, so that a new model is the structural model.
-    It sees, at every time point and for all variables: which are observed, their standardised errors under the
-    structural model, its means and deviations, the ages of the observations, and the calendar. The errors and means of
-    a variable leave out its own observation at that row. So any entry can be a training target.
+    With mean m and standard deviation d of the structural model, the prediction of an entry that is not observed is:
 
-    With a network that has no memory (`mlp`) or that looks at both sides, the structural model smooths; with a network
-    that runs forward in time, it filters.
+    - center: m + trust · c · d,
+    - mean: m + trust · o · d,
+    - scale below the center: d · exp(s), and above it: d · exp(t).
+
+    The network predicts c, o, s and t for every variable. The center and the scales form a split normal distribution,
+    trained by pinball loss, which is robust to outliers. The mean is trained by squared error. All outputs start at 0,
+    so that a new model equals the structural model. The trust is a share from 0 to 1 for each variable and range of
+    lead times.
+
+    The features of a time point describe all variables: which are observed, and their standardised errors, means and
+    standard deviations under the structural model. Further features are the times to other observations and the phases
+    of the calendar. Means and errors do not use the observation of the same entry. So any entry can be a training
+    target.
+
+    The structural model filters if the network is causal and has a memory. Otherwise, it smooths.
+
+    Raises:
+        ValueError: the task is a regression, or the inputs are images.
     """
 
     Config: ClassVar[type] = CorrectedConfig
@@ -140,11 +157,11 @@ class CorrectedModel(Model):
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
         ranges = len(CONSTANTS.lead_time_bounds) + 1
-        self.register_buffer("trust", torch.ones(2, ranges, variables))  # share of a correction of center and mean
+        self.register_buffer("trust", torch.ones(2, ranges, variables))  # shares of the corrections of center and mean
 
     @property
     def members(self) -> int:
-        """How many networks are averaged."""
+        """The number of networks whose corrections are averaged."""
         return self.network.config.members if isinstance(self.network, MLPModel) else 1
 
     @property
@@ -153,14 +170,14 @@ class CorrectedModel(Model):
         return self.network.pointwise or (self.causal and self.network.streams)
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
-        """Fit the structural model, then the scale of every feature and the weight of every variable in the loss."""
+        """Fit the structural model, then set the scales of the features and the weights in the loss."""
         kept = batches if isinstance(batches, Sequence) else list(batches)
         fit_layer(self.layer, kept)
         self.find_scales(kept)
 
     @torch.no_grad()
     def find_scales(self, batches: Sequence[BatchLike]) -> None:
-        """Standardise the features, and weight rarely observed variables more."""
+        """Set the center and scale of each feature, and larger weights in the loss for rarely observed variables."""
         x, counts = [], torch.zeros_like(self.weight)
         for number, batch in enumerate(batches):
             _, mask = flat_inputs(self, batch)
@@ -179,10 +196,10 @@ class CorrectedModel(Model):
             self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
 
     def held_out(self, batch: BatchLike, fold: Int64[Tensor, "batch time"]) -> Prediction:
-        """Predict every row by the one network that was not trained on its ``fold``.
+        """Predict every row with the network that was not trained on its ``fold``.
 
-        One network errs more than the average of all, by the variance between them. The variance here includes that, so
-        that errors in its units are those of the average.
+        One network has larger errors than the average of all networks, by the variance between them. The predicted
+        variance includes this variance. So standardised errors are comparable to those of the averaged prediction.
         """
         found, mask = self.features(batch)
         corrections = self.correct(found.x, batch)
@@ -194,20 +211,20 @@ class CorrectedModel(Model):
         return single._replace(var=single.var + torch.where(mask, 0.0, between))
 
     def uncorrected(self, batch: BatchLike) -> Prediction:
-        """Predict by the structural model alone."""
+        """Predict with the structural model alone."""
         found, mask = self.features(batch)
         return self.combine(found, mask, Correction._make([torch.zeros_like(found.mean)] * 4))
 
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: CorrectedState | None = None
     ) -> Prediction:
-        """Predict every entry; one that is observed from the structural model, which knows it."""
+        """Predict every entry. Observed entries come from the structural model, without a correction."""
         found, mask = self.features(batch, state)
         corrections = self.correct(found.x, batch, state)
         return self.combine(found, mask, Correction._make(part.mean(0) for part in corrections))
 
     def combine(self, found: Features, mask: Tensor, correction: Correction) -> Prediction:
-        """Apply a correction, where nothing is observed, as far as it is trusted."""
+        """Apply a correction, multiplied by the trust, to the entries that are not observed."""
         trust = self.trust[:, self.lead_range(found.x)]
         center = torch.where(mask, found.own_mean, found.mean + trust[0] * correction.center * found.std)
         mean = torch.where(mask, found.own_mean, found.mean + trust[1] * correction.mean * found.std)
@@ -217,14 +234,18 @@ class CorrectedModel(Model):
         return Prediction(mean, var, center=center, skew=skew)
 
     def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
-        """The range of lead times of each row, from its features: the time to the nearest other observation."""
+        """Return the range of lead times of each row: of the time to the nearest observation at another row.
+
+        Args:
+            x: features, not standardised.
+        """
         nearest = x[..., 8 * self.spec.target_size].double().expm1()
         return torch.bucketize(nearest, nearest.new_tensor(CONSTANTS.lead_time_bounds))
 
     def features(
         self, batch: BatchLike, state: CorrectedState | None = None
     ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
-        """Run the structural model, and describe every time point to the network."""
+        """Run the structural model, and compute the features of every time point. Return them with the mask."""
         values, mask = flat_inputs(self, batch)
         return self._features(values, mask, batch.times, state)
 
@@ -255,7 +276,11 @@ class CorrectedModel(Model):
         return Features(x, mean, std, own_mean, own_var + noise), mask
 
     def _ages(self, mask: Tensor, times: Tensor, state: CorrectedState | None) -> Float[Tensor, "batch time age"]:
-        """Times since and until the nearest other observation of each variable and of any, and since the start."""
+        """Compute the features that depend on times.
+
+        These are logarithms of the times since and until the nearest other observation, and of the time since the start
+        of the series. Flags mark variables without an earlier or a later observation.
+        """
         never = torch.full(mask.shape[::2], -math.inf, dtype=torch.float64, device=mask.device)
         last = never if state is None else torch.where(state.seen, state.last, never)
         first = times[:, :1] if state is None else state.first[:, None]
@@ -278,7 +303,13 @@ class CorrectedModel(Model):
     def correct(
         self, x: Float[Tensor, "batch time feature"], batch: Any, state: CorrectedState | None = None
     ) -> "Correction":
-        """The corrections of every network, bounded."""
+        """Return the bounded corrections of every network, along the first axis.
+
+        Args:
+            x: features, not standardised.
+            batch: gives the times and the padding.
+            state: of the series so far, for streaming.
+        """
         x = ((x - self.center) / self.scale).to(self.dtype)
         if isinstance(self.network, MLPModel):
             return self.correct_rows(x.flatten(0, 1).expand(self.members, -1, -1), x.shape[:2])
@@ -289,7 +320,12 @@ class CorrectedModel(Model):
         return _bounded((self.gain[0] * said.mean)[None], (self.gain[1] * log_scale)[None])
 
     def correct_rows(self, x: Float[Tensor, "member row feature"], shape: Sequence[int] | None = None) -> "Correction":
-        """The same of networks without a memory, for standardised features of rows that differ between them."""
+        """Return the bounded corrections of networks without a memory.
+
+        Args:
+            x: standardised features. The rows can differ between networks.
+            shape: batch and time axes, into which the rows are reshaped.
+        """
         assert isinstance(self.network, MLPModel)
         outputs = self.network.members(x)
         if shape is not None:
@@ -297,7 +333,7 @@ class CorrectedModel(Model):
         return _bounded(*outputs.chunk(2, -1))
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
-        """`correction_loss` of the withheld targets, and of observed entries that this step withholds, too."""
+        """Return the weighted `correction_loss` of targets not observed, and of entries that this step withholds."""
         values, mask = flat_inputs(self, batch)
         targets = self.targets(batch)
         draws = torch.rand(mask.shape, device=mask.device)
@@ -313,7 +349,7 @@ class CorrectedModel(Model):
 
     @staticmethod
     def draw_dropped(mask: Bool[Tensor, "*row variable"]) -> Bool[Tensor, "*row variable"]:
-        """Choose observed entries to withhold from the network: of some rows a few, of others many."""
+        """Choose observed entries at random to withhold from the network. The share differs between rows."""
         share = 2 * CONSTANTS.withheld_share * torch.rand(*mask.shape[:-1], 1, device=mask.device)
         return mask & (torch.rand(mask.shape, device=mask.device) < share)
 
@@ -321,7 +357,10 @@ class CorrectedModel(Model):
     def withhold(
         x: Float[Tensor, "*row feature"], dropped: Bool[Tensor, "*row variable"]
     ) -> Float[Tensor, "*row feature"]:
-        """Features as they are where some entries are not observed. Its other features leave out an entry anyway."""
+        """Set the mask and error features of dropped entries to 0, as if these were not observed.
+
+        The other features of an entry do not depend on its own observation.
+        """
         size = dropped.shape[-1]
         shown = torch.where(dropped.repeat(*(1,) * (dropped.ndim - 1), 2), 0.0, x[..., : 2 * size])
         return torch.cat([shown, x[..., 2 * size :]], -1)
@@ -345,7 +384,7 @@ class CorrectedModel(Model):
 
 
 class FeatureBatch(NamedTuple):
-    """The features of a batch as the inputs of a network, all of them observed."""
+    """A batch whose inputs are the features, all of them observed, for a network with a memory."""
 
     times: Float64[Tensor, "batch time"]
     values: Float[Tensor, "batch time feature"]
@@ -357,21 +396,29 @@ class FeatureBatch(NamedTuple):
 
     @property
     def observed(self) -> Bool[Tensor, "batch time"]:
-        """Every time point that is not padding."""
+        """The time points that are not padding."""
         return self.valid
 
     @staticmethod
     def around(x: Float[Tensor, "batch time feature"], batch: Any) -> "FeatureBatch":
-        """The features ``x`` at the times of ``batch``."""
+        """Make a batch of the features ``x`` at the times of ``batch``."""
         mask = batch.valid[..., None].expand_as(x)
         none = x[..., :0]
         return FeatureBatch(batch.times, torch.where(mask, x, 0.0), mask, none, none.bool(), batch.lengths, batch.valid)
 
 
 def correction_loss(error: Tensor, correction: Correction) -> Tensor:
-    """Pinball loss of the quantiles of a split normal distribution, and the squared error of the mean.
+    """Return the pinball loss of a split normal distribution plus the weighted squared error of the mean.
 
-    The quantiles are robust to outliers. The mean of a skewed variable needs a term of its own.
+    The pinball loss is robust to outliers. The mean of a skewed variable differs from the center and so has a separate
+    term.
+
+    Args:
+        error: value minus mean of the structural model, in its standard deviations.
+        correction: outputs of the network, in the same unit.
+
+    Returns:
+        The loss of each entry.
     """
     total = (
         CONSTANTS.mean_weight * (error.clamp(-CONSTANTS.max_offset, CONSTANTS.max_offset) - correction.mean).square()
@@ -385,9 +432,9 @@ def correction_loss(error: Tensor, correction: Correction) -> Tensor:
 
 
 def _bounded(corrections: Tensor, log_scales: Tensor) -> Correction:
-    """Split the outputs of a network, the last axis of both, and bound them."""
+    """Split the outputs of a network along their last axis, and bound them by tanh."""
     center, offset = corrections.chunk(2, -1)
-    mean = center.detach() + offset  # so that a symmetric variable has nothing to learn for its mean
+    mean = center.detach() + offset  # the best offset of a symmetric variable is zero
     lower, upper = (
         torch.where(part < 0, _saturate(part, CONSTANTS.max_log_shrinkage), _saturate(part, CONSTANTS.max_log_growth))
         for part in log_scales.chunk(2, -1)
@@ -400,7 +447,7 @@ def _saturate(x: Tensor, bound: float) -> Tensor:
 
 
 def _newest(times: Float64[Tensor, "batch time variable"], last: Float64[Tensor, "batch variable"]) -> Tensor:
-    """The largest of the times strictly before each row, and of ``last``."""
+    """Return the maximum of ``last`` and of the times in the rows before each row."""
     before = torch.cat([last[:, None], times[:, :-1]], 1)
     return before.cummax(1).values
 
@@ -410,7 +457,16 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
-    """Make the network: its inputs are the features, its targets the corrections."""
+    """Make the network, with the features as inputs and the corrections as targets.
+
+    Args:
+        config: name and options of the network.
+        spec: of the corrected model.
+        size: number of features.
+
+    Raises:
+        ValueError: an option is not valid JSON.
+    """
     inner = Spec(
         input_shape=(size,),
         target_shape=(2 * spec.target_size,),

@@ -1,4 +1,4 @@
-"""A network that sees one time point by itself: an ensemble of small multilayer perceptrons."""
+"""An ensemble of multilayer perceptrons that predict each time point from its own inputs."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,11 +15,11 @@ from cru.shapes import Float, Float64
 
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig(ModelConfig):
-    """The size of the ensemble."""
+    """Configuration of the ensemble."""
 
     hidden_size: int = 128
     layers: int = 2
-    members: int = 5  # networks, whose outputs are averaged
+    members: int = 5  # networks whose outputs are averaged
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
@@ -29,10 +29,10 @@ class MLPConfig(ModelConfig):
 
 
 class MLPModel(Model):
-    """Mean and log scale of every target from the inputs of the same time point. It has no memory.
+    """Predict mean and log scale of every target from the inputs of the same time point.
 
-    The last layer starts at zero: mean 0 and variance 1, or probability 1/2. On top of a structural model, whose
-    features carry the past, it is the default network of the forecaster.
+    The model has no memory. The last layer is initialised with zeros, which gives mean 0 and variance 1, or probability
+    1/2. It is the default network of the forecaster on top of a structural model, whose features describe the past.
     """
 
     Config: ClassVar[type] = MLPConfig
@@ -52,14 +52,14 @@ class MLPModel(Model):
         self.offset = nn.Parameter(torch.zeros(count, 1, outputs))
 
     def members(self, x: Float[Tensor, "member row feature"]) -> Float[Tensor, "member row output"]:
-        """The outputs of each network: means, then log scales. Every network may have inputs of its own."""
+        """Return the outputs of each network: means, then log scales. The inputs can differ between networks."""
         hidden = x
         for weight, bias in zip(self.weights, self.biases, strict=True):
             hidden = F.dropout(F.silu(torch.baddbmm(bias, hidden, weight)), self.config.dropout, self.training)
         return torch.baddbmm(self.offset, hidden, self.readout) + x @ self.skip
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False, state: Tensor | None = None) -> Prediction:
-        """Predict every time point from its own inputs; ``state`` adds nothing."""
+        """Predict every time point from its own inputs. ``state`` has no effect."""
         x = self.inputs(batch).flatten(2)
         output = self.members(x.flatten(0, 1).expand(self.config.members, -1, -1)).mean(0)
         mean, log_scale = (part.reshape(*x.shape[:2], *self.spec.target_shape) for part in output.chunk(2, -1))

@@ -1,4 +1,4 @@
-"""The structural model: an exact Gaussian model of each variable, fitted by marginal likelihood, without a network."""
+"""The structural model: a Gaussian state space model of each variable, fitted by marginal likelihood."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,27 +21,27 @@ TYPICAL_GAP = 0.3  # the median gap in units of 1 / `Spec.time_scale`
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How the marginal likelihood is maximised."""
+    """Settings of the maximisation of the marginal likelihood."""
 
-    steps: int = 100  # of Adam
-    windows: int = 64  # in one step
-    observations: int = 200  # the longest window, in time points
-    entries: int = 3_000_000  # in all windows of one step, at most: of wide tables they are fewer and shorter
-    rate: float = 0.1  # at the start; it falls along a cosine to a twentieth
-    weight: float = 2e-4  # of the penalty that pulls log variances towards `center`
-    center: float = -2.0  # of the level, the Ornstein-Uhlenbeck processes and the noise
-    oscillator_center: float = -5.0  # a table must ask for an oscillator
-    season_weight: float = 5e-4  # of the penalty on the squares of the seasonal mean
+    steps: int = 100  # steps of Adam
+    windows: int = 64  # most windows in one step
+    observations: int = 200  # longest window, in time points
+    entries: int = 3_000_000  # approximate limit of entries in one step: wide tables have fewer, shorter windows
+    rate: float = 0.1  # initial learning rate, with cosine decay to a twentieth
+    weight: float = 2e-4  # weight of the penalty on the distance of log variances from `center`
+    center: float = -2.0  # for the level, the Ornstein-Uhlenbeck processes and the noise
+    oscillator_center: float = -5.0  # for the oscillators: small, unless the table supports them
+    season_weight: float = 5e-4  # weight of the penalty on squared coefficients of the seasonal mean
 
 
 @dataclass(frozen=True, kw_only=True)
 class StructuralConfig(ModelConfig):
-    """The components. What is None follows from the times of the training set."""
+    """Components of the structural model. None: chosen from the times of the training set."""
 
     time_constants: Sequence[float] | None = None  # of the Ornstein-Uhlenbeck processes
-    periods: Sequence[float] = ()  # one oscillator each, harmonics as periods of their own
-    season: Sequence[float] | None = None  # periods of the mean that all series share; None: those of `periods`
-    level: float | None = None  # time constant of the level of a series
+    periods: Sequence[float] = ()  # one oscillator for each; list harmonics as separate periods
+    season: Sequence[float] | None = None  # periods of the mean that all series share; None: `periods`
+    level: float | None = None  # time constant of the level
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,10 +55,15 @@ class StructuralConfig(ModelConfig):
 
 
 class StructuralModel(Model):
-    """y(t) = seasonal mean + level + Ornstein-Uhlenbeck processes + oscillators + noise, for each variable by itself.
+    """Model each variable separately by a Gaussian smoother.
 
-    `prepare` fits the hyperparameters; there is nothing else to train. A prediction uses the observations on both
-    sides. Variances include the noise of an observation.
+    y(t) = seasonal mean + level + Ornstein-Uhlenbeck processes + oscillators + noise.
+
+    `prepare` fits the hyperparameters; there is nothing else to train. A prediction uses earlier and later
+    observations. Predicted variances include the observation noise.
+
+    Raises:
+        ValueError: the task is a regression.
     """
 
     Config: ClassVar[type] = StructuralConfig
@@ -75,13 +80,13 @@ class StructuralModel(Model):
         self.layer = make_layer(spec, config)
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
-        """Fit the hyperparameters by marginal likelihood, pooled over series."""
+        """Fit the hyperparameters, which all series share, by marginal likelihood."""
         fit_layer(self.layer, batches if isinstance(batches, Sequence) else list(batches))
 
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: StructuralState | None = None
     ) -> Prediction:
-        """Estimate every entry from all observations of the batch and of ``state``, its own included."""
+        """Estimate every entry from all observations of its series, its own included, and from ``state``."""
         values, mask = flat_inputs(self, batch)
         with torch.no_grad():
             found = self.layer.smooth(values, batch.times, mask, state)
@@ -104,7 +109,7 @@ class StructuralModel(Model):
 
 
 class StructuralFilterModel(StructuralModel):
-    """The same from the past alone, for tasks in which a prediction may use no later input."""
+    """Structural model that filters: a prediction uses no later observations. For causal tasks."""
 
     causal: ClassVar[bool] = True
 
@@ -125,15 +130,20 @@ def update_signal(
     mask: Bool[Tensor, "batch time variable"],
     noise: Float[Tensor, " variable"],
 ) -> tuple[Tensor, Tensor]:
-    """Condition the predicted signal on the observation of the same row, where there is one."""
+    """Condition the predicted signal on the observation of the same entry, if there is one.
+
+    Returns:
+        Mean and variance of the signal, without the observation noise.
+    """
     gain = torch.where(mask, var / (var + noise), 0.0)
     return mean + gain * (values - mean), var * (1 - gain)
 
 
 def make_layer(spec: Spec, config: StructuralConfig) -> StructuralLayer:
-    """Make the layer, with time constants from the typical gap to half of the span where none are given.
+    """Make the layer of a structural model.
 
-    Its parameters are fitted by `fit_layer` alone: the optimizer of the training loop does not see them.
+    The default time constants range from the typical gap to half of the time span, at most 200 gaps. Only `fit_layer`
+    fits the parameters. They do not require gradients, so that the training loop leaves them unchanged.
     """
     gap, span = TYPICAL_GAP / spec.time_scale, max(spec.time_end - spec.time_start, TYPICAL_GAP / spec.time_scale)
     constants = config.time_constants
@@ -146,13 +156,13 @@ def make_layer(spec: Spec, config: StructuralConfig) -> StructuralLayer:
 
 
 def flat_inputs(model: Model, batch: BatchLike) -> tuple[Float[Tensor, "batch time v"], Bool[Tensor, "batch time v"]]:
-    """Values and mask with one axis of variables."""
+    """Return the values and the mask of a batch with a single axis of variables."""
     values = model.inputs(batch)
     return values.flatten(2), batch.mask.expand_as(values).flatten(2)
 
 
 class Window(NamedTuple):
-    """Parts of series, side by side."""
+    """A batch of parts of series, with padding."""
 
     values: Float[Tensor, "window time variable"]
     times: Float64[Tensor, "window time"]
@@ -160,10 +170,15 @@ class Window(NamedTuple):
 
 
 def fit_layer(layer: StructuralLayer, batches: Sequence[BatchLike], settings: FitSettings | None = None) -> None:
-    """Maximise the marginal likelihood over windows that are drawn anew in every step.
+    """Fit a layer in place: maximise the marginal likelihood of random windows, drawn in every step.
 
-    Every variable counts the same, however often it is observed. A weak penalty keeps the variances of components that
-    the table says nothing about near their start.
+    All variables have the same weight, however often they are observed. A weak penalty keeps variances near a default
+    if the table does not determine them.
+
+    Args:
+        layer: the layer to fit.
+        batches: of the training set. Without any observation, the layer stays as it is.
+        settings: of the fit, None for the default.
     """
     settings = settings or FitSettings()
     rng = np.random.default_rng(0)
@@ -195,7 +210,7 @@ def _penalty(layer: StructuralLayer, settings: FitSettings) -> Float[Tensor, ""]
 
 
 def draw_windows(batch: BatchLike, settings: FitSettings, rng: np.random.Generator) -> Window:
-    """Take windows at random places; a longer series gives more of them."""
+    """Draw windows at random places of the series, more of them from longer series."""
     lengths = batch.lengths.numpy(force=True)
     longest = min(settings.observations, max(20, settings.entries // (8 * batch.values[0, 0].numel())))
     count = min(settings.windows, max(2, settings.entries // (longest * batch.values[0, 0].numel())))
