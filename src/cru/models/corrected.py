@@ -336,8 +336,7 @@ class CorrectedModel(Model):
         """Return the weighted `correction_loss` of targets not observed, and of entries that this step withholds."""
         values, mask = flat_inputs(self, batch)
         targets = self.targets(batch)
-        draws = torch.rand(mask.shape, device=mask.device)
-        dropped = mask & (draws < 2 * CONSTANTS.withheld_share * torch.rand(mask.shape[:2])[..., None])
+        dropped = self.draw_dropped(mask)
         found, _ = self.features(batch)
         wanted = (batch.target_mask & ~mask) | dropped
         error = (torch.where(mask, values, targets) - found.mean) / found.std
