@@ -11,8 +11,8 @@ import pytest
 from cru.training import load_model
 from tests.cli.helpers import cru, refused
 
-PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
-EXAMPLE = re.search(r"## A model of your own.*?```python\n(.*?)```", PAGE, re.DOTALL)[1]
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "write-your-own-model.md").read_text()
+EXAMPLE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 
 
 @pytest.fixture

@@ -130,7 +130,8 @@ class Calibration:
         The factor is the finite-sample correction of split conformal prediction. In such a table, the errors come from
         blocks of the same series and are correlated. So the correction counts blocks, not errors.
         """
-        return dataclasses.replace(self, quantiles=np.round(widening(series) * self.quantiles, 6))
+        factor = widening(series) if self.measured else 1.0
+        return dataclasses.replace(self, quantiles=np.round(factor * self.quantiles, 6))
 
     @property
     def measured(self) -> bool:

@@ -23,8 +23,9 @@ from cru.models.base import Prediction
 from cru.models.corrected import CorrectedModel
 from cru.models.registry import entry, is_own
 from cru.models.structural import StructuralConfig
+from cru.threads import threads_for
 from cru.training.callbacks import Callback
-from cru.training.loop import Batches, Engine, Loop
+from cru.training.loop import Batches, Engine, Loop, work_of
 from cru.training.settings import TrainingSettings
 
 FEW = 20  # with fewer series, blocks of each series are held out instead of whole series
@@ -308,7 +309,8 @@ def learn(
     if made.num_parameters:
         loop = Loop(training, made, renew(0), validation, seed=seed, engine=engine, callback=callback, renew=renew)
         start = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-        untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
+        with threads_for(work_of(made, validation, training.batch_size)):
+            untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
         loop.run()
         # A new corrected model is the structural model, which counts as epoch 0.
         trained = not isinstance(made, CorrectedModel) or loop.progress.best_score < untrained["hidden"]["nll"]

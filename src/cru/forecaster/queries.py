@@ -46,8 +46,8 @@ class ScaledPrediction(NamedTuple):
             ValueError: a mean or variance is not finite, or a variance is negative.
         """
         assert prediction.var is not None  # features are Gaussian
-        around = prediction.mean if prediction.center is None else prediction.center
-        ratio = torch.zeros_like(around) if prediction.skew is None else prediction.skew
+        around = prediction.intermediates.get("center", prediction.mean)
+        ratio = prediction.intermediates.get("skew", torch.zeros_like(around))
         tensors = (prediction.mean, prediction.var, around, ratio)
         mean, var, center, skew = (part.double().flatten(0, 1).numpy() for part in tensors)
         if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):

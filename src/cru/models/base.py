@@ -128,14 +128,13 @@ class Prediction(NamedTuple):
     """Predicted distribution of the targets, in the shape of the targets.
 
     ``intermediates`` is filled on request: ``prior``, ``posterior`` and ``gain`` for the Kalman family,
-    ``evaluations`` (number of calls of the ODE function) for the ODE models.
+    ``evaluations`` (number of calls of the ODE function) for the ODE models. A skewed distribution always has
+    ``center``, from which its quantiles are measured, and ``skew``, log(deviation above / deviation below the center).
     """
 
     mean: Float[Tensor, "batch time *target"]  # the probability if the likelihood is Bernoulli
     var: Float[Tensor, "batch time *target"] | None = None  # None if the likelihood is Bernoulli
     intermediates: Mapping[str, Any] = {}
-    center: Float[Tensor, "batch time *target"] | None = None  # of a skewed distribution; None: the mean
-    skew: Float[Tensor, "batch time *target"] | None = None  # log(deviation above / below the center); None: 0
 
 
 State = Any

@@ -231,7 +231,7 @@ class CorrectedModel(Model):
         scale = (0.5 * (correction.log_lower + correction.log_upper)).exp()
         var = torch.where(mask, found.own_var, (found.std * scale).square())
         skew = torch.where(mask, 0.0, correction.log_upper - correction.log_lower)
-        return Prediction(mean, var, center=center, skew=skew)
+        return Prediction(mean, var, {"center": center, "skew": skew})
 
     def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
         """Return the range of lead times of each row: of the time to the nearest observation at another row.

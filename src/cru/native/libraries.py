@@ -76,6 +76,7 @@ class LoadedLibrary(NamedTuple):
     origin: str
 
 
+@cache
 def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
     """Load the filter of CRU, f-CRU and RKN for a floating type and a latent observation size.
 
@@ -88,6 +89,7 @@ def library(dtype: torch.dtype, obs: int) -> ctypes.CDLL | None:
     return load("locally_linear", dtype, -(-obs // multiple) * multiple).library
 
 
+@cache
 def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """Load the paired filter and smoother for a floating type.
 
@@ -97,6 +99,7 @@ def paired_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     return load("paired", dtype, REAL[dtype][1]).library if dtype in REAL else None
 
 
+@cache
 def structural_library() -> ctypes.CDLL | None:
     """Load the structural filter, smoother and likelihood.
 

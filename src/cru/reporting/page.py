@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cru.evaluation.evaluate import SeriesPrediction
+from cru.extras import require_extra
 from cru.reporting.tables import Table, TableCell, tables
 from cru.shapes import Float
 
@@ -104,8 +105,7 @@ def numbers(values: Float[np.ndarray, " n"], digits: int = 4) -> list[float | in
 
 def encode_frames(frames: Float[np.ndarray, "time height width"]) -> str:
     """Encode frames of brightness 0 to 1, one above another, as the data URL of a PNG."""
-    from PIL import Image
-
+    Image = require_extra("PIL.Image", "plots")
     pixels = np.rint(np.clip(frames, 0, 1) * 255).astype(np.uint8).reshape(-1, frames.shape[2])
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", optimize=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cru.errors import InputError
+from cru.extras import require_extra
 from cru.models.registry import MODELS
 
 if TYPE_CHECKING:
@@ -69,9 +70,10 @@ _TIME_UNITS = {"D": "days", "h": "hours", "": ""}
 
 def make_figure(width: float = 7.0, height: float = 3.6) -> "Figure":
     """Make an empty figure of a size in inches, without pyplot and its global state."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=160, layout="constrained")
+    figure: Figure = require_extra("matplotlib.figure", "plots").Figure(
+        figsize=(width, height), dpi=160, layout="constrained"
+    )
+    return figure
 
 
 def style_axes(axis: "Axes", *, x: str = "", y: str = "", title: str = "") -> None:
