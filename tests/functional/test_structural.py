@@ -12,6 +12,7 @@ from cru.functional import structural
 from cru.functional.structural import (
     Components,
     StructuralState,
+    filter_components,
     filter_structural,
     forecast_structural,
     initial_state,
@@ -112,6 +113,22 @@ def test_the_filter_is_a_gaussian_process_on_earlier_rows(run, size: int, huge: 
             torch.testing.assert_close(found.var[b, t, v], cov[0, 0], rtol=1e-9, atol=1e-9)
         expected = Dense(p, b, v, p.mask[b, :, v]).nll()
         torch.testing.assert_close(found.nll[b, v], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("start", [0, 6])
+def test_filtered_components_are_gaussian_processes_on_rows_so_far(size: int, start: int) -> None:
+    p = problem(size)
+    state = filter_structural(*p.rows(slice(0, start))).state if start else None
+    groups = torch.arange(size) % 3
+    found_mean, found_var = filter_components(*p.rows(slice(start, None)), groups, state)
+    for b, v in each(p):
+        for t in range(start, p.times.shape[1]):
+            dense = Dense(p, b, v, p.mask[b, :, v] & (torch.arange(p.times.shape[1]) <= t))
+            for g in range(int(groups.max()) + 1):
+                mean, cov = dense.signal(p.times[b, t : t + 1], p.regressors[b, t : t + 1], groups == g)
+                torch.testing.assert_close(found_mean[b, t - start, v, g], mean[0], rtol=1e-9, atol=1e-9)
+                torch.testing.assert_close(found_var[b, t - start, v, g], cov[0, 0], rtol=1e-9, atol=1e-9)
 
 
 @both

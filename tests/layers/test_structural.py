@@ -142,6 +142,39 @@ def test_components_have_names_and_add_up() -> None:
 
 
 @torch.no_grad()
+def test_components_in_groups() -> None:
+    layer, values, times = setting()
+    whole, parts = layer.components(values, times), layer.components(values, times, groups=[0, 1, 1, 2, 2])
+    assert parts.names == ("level", "ou 1 + ou 10", "period 24 + period 12", "seasonal mean")
+    for k, among in enumerate(([0], [1, 2], [3, 4], [5])):
+        assert difference(parts.mean[..., k], whole.mean[..., among].sum(-1)) < 1e-9
+    assert not torch.allclose(parts.var[..., 1], whole.var[..., 1:3].sum(-1))  # they are correlated
+    for groups in ([0, 1, 1, 2], [0, 1, 1, 3, 3], [1, 1, 1, 1, 1]):
+        with pytest.raises(ValueError, match="`groups` must give each of the 5 components a number from 0"):
+            layer.components(values, times, groups=groups)
+
+
+@torch.no_grad()
+def test_causal_components_add_up_to_the_filtered_signal() -> None:
+    layer, values, times = setting()
+    found = layer.components(values, times, causal=True)
+    for t in range(values.shape[1]):
+        now = layer.components(values[:, : t + 1], times[:, : t + 1])
+        assert difference(found.mean[:, t], now.mean[:, -1]) < 1e-9
+        assert difference(found.var[:, t], now.var[:, -1]) < 1e-8
+
+
+@torch.no_grad()
+def test_a_frozen_layer_computes_the_same() -> None:
+    layer, values, times = setting()
+    frozen = copy.deepcopy(layer)
+    frozen.freeze()
+    assert frozen.hyperparameters is frozen.hyperparameters
+    for found, expected in zip(frozen.smooth(values, times), layer.smooth(values, times), strict=True):
+        assert torch.equal(found, expected)
+
+
+@torch.no_grad()
 def test_samples_scatter_around_the_smoother() -> None:
     layer, values, times = setting()
     smoothed, n = layer.smooth(values, times), 4000

@@ -68,6 +68,11 @@ def bounds(dtype: torch.dtype) -> Bounds:
     return _BOUNDS[dtype]
 
 
+def side_slack(dtype: torch.dtype) -> float:
+    """Return the factor, a few units in the last place below 1, that keeps |side| below sqrt(upper · lower)."""
+    return 1 - 8 * torch.finfo(dtype).eps
+
+
 def _finite_inside(grad: Tensor, inside: Tensor) -> Tensor:
     """Make a gradient finite, and zero where the value is outside of its bounds."""
     limit = bounds(grad.dtype).gradient
@@ -128,7 +133,7 @@ class _ClampBelief(torch.autograd.Function):
     def forward(mean, upper, lower, side):  # type: ignore[no-untyped-def]
         bound = bounds(mean.dtype)
         upper, lower = upper.clamp(0.0, bound.variance), lower.clamp(0.0, bound.variance)
-        limit = upper.sqrt() * lower.sqrt() * (1 - 8 * torch.finfo(upper.dtype).eps)
+        limit = upper.sqrt() * lower.sqrt() * side_slack(upper.dtype)
         return mean.clamp(-bound.mean, bound.mean), upper, lower, torch.minimum(torch.maximum(side, -limit), limit)
 
     @staticmethod
@@ -183,6 +188,12 @@ def clamp(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor
     if not (value.requires_grad and torch.is_grad_enabled()):
         return value.clamp(low, high)
     return _Clamp.apply(value, low, high)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def transformed() -> bool:
+    """Return whether `torch.func` or a forward-mode derivative is active. No gradient by hand supports either."""
+    functions = torch._C._are_functorch_transforms_active
+    return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
 
 
 def finite_gradient(value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:

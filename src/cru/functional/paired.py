@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, clamp_belief, finite_gradient
 from cru.functional.eigen import phi1
-from cru.functional.sequence import stacked
+from cru.functional.stepwise import stacked
 from cru.functional.update import update
 from cru.shapes import Bool, Float
 

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from cru.functional.belief import Belief, finite_gradient, finite_gradients
-from cru.functional.transition import Transition, with_finite_gradients
-from cru.functional.update import update
+from cru.functional import sequence_gradient
+from cru.functional.belief import Belief
+from cru.functional.stepwise import filter_stepwise, stacked, where
+from cru.functional.transition import Transition
 from cru.shapes import Bool, Float
 
 
@@ -21,7 +22,8 @@ def filter_sequence(
 ) -> tuple[Belief, Belief]:
     """Compute priors and posteriors over (batch, time), step by step, on any device.
 
-    `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal) compute the same.
+    `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal) compute the same. The first
+    derivative is written by hand (`filter_by_hand`). `filter_stepwise` has all others.
 
     Args:
         transition: the predict step.
@@ -35,17 +37,9 @@ def filter_sequence(
     Returns:
         Priors and posteriors.
     """
-    transition, plan = with_finite_gradients(transition), transition.plan(delta)
-    y, y_var = finite_gradient(y), finite_gradient(y_var)
-    belief, priors, posteriors = finite_gradients(start), [], []
-    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, delta, moves))
-    for y_t, var_t, mask_t, delta_t, moves_t in zip(*steps, strict=True):
-        predicted = transition.predict(belief, delta_t, plan)
-        prior = _where(moves_t[:, None], predicted, belief)
-        belief = update(prior, y_t, var_t, mask_t)
-        priors.append(prior)
-        posteriors.append(belief)
-    return stacked(priors), stacked(posteriors)
+    by_hand = sequence_gradient.available(transition, y, delta)
+    run = sequence_gradient.filter_by_hand if by_hand else filter_stepwise
+    return run(transition, start, y, y_var, mask, delta, moves)
 
 
 def filter_sequence_reference(
@@ -74,19 +68,7 @@ def filter_sequence_reference(
             prior.lower - k_lower * prior.side,
             (1 - k_upper) * prior.side,
         )
-        belief = _where(mask[:, t], updated, prior)
+        belief = where(mask[:, t], updated, prior)
         priors.append(prior)
         posteriors.append(belief)
     return stacked(priors), stacked(posteriors)
-
-
-def _where(condition: Bool[Tensor, "batch #obs"], yes: Belief, no: Belief) -> Belief:
-    """Select each field by the condition. The mean has two entries for each entry of the condition."""
-    both = condition if condition.shape[-1] == 1 else torch.cat([condition, condition], -1)
-    choices = zip((both, condition, condition, condition), yes[:4], no[:4], strict=True)
-    return Belief(*(torch.where(c, a, b) for c, a, b in choices))
-
-
-def stacked(beliefs: list[Belief]) -> Belief:
-    """Stack the beliefs of all steps into one belief over (batch, time)."""
-    return Belief(*(torch.stack(field, 1) for field in zip(*(b[:4] for b in beliefs), strict=True)))

@@ -160,6 +160,27 @@ def smooth_components(
     return mean.to(values.dtype), var.to(values.dtype)
 
 
+def filter_components(
+    times: Float64[Tensor, "batch time"],
+    values: Float[Tensor, "batch time variable"],
+    mask: Bool[Tensor, "batch time variable"],
+    regressors: Float[Tensor, "batch time coefficient"],
+    components: Components,
+    groups: Int64[Tensor, " coefficient"],
+    state: StructuralState | None = None,
+) -> tuple[Float[Tensor, "batch time variable group"], Float[Tensor, "batch time variable group"]]:
+    """Estimate what `smooth_components` estimates, from the observations up to each row."""
+    selection = torch.nn.functional.one_hot(groups).T
+    rows, _ = _filter_rows(times, values, mask, regressors, components, state, selection)
+    means, variances = [], []
+    for row in rows:
+        shared = (row.cross * row.h[:, :, None]).sum(-1)  # covariance of each group with the signal
+        means.append(row.mean + shared * (row.innovation / row.innovation_var)[..., None])
+        learned = torch.where(row.observed[..., None], shared.square() / row.innovation_var[..., None], 0.0)
+        variances.append((row.var - learned).clamp_min(0))
+    return torch.stack(means, 1).to(values.dtype), torch.stack(variances, 1).to(values.dtype)
+
+
 def sample_structural(
     times: Float64[Tensor, "batch time"],
     values: Float[Tensor, "batch time variable"],

@@ -1,5 +1,6 @@
 """Locally linear transitions (Sec. 3.3.1) as plain data: each variant has its parameters and one predict step."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -124,7 +125,17 @@ class DiscreteTransition(NamedTuple):
         return predict_discrete_reference(belief, self.matrix(belief, delta), self.noise)
 
 
+def parameters_of(transition: Transition) -> list[Tensor]:
+    """Return all tensors of a transition: weight and bias of the network, then the others in their order."""
+    return [*transition.coefficients, *cast(Any, transition)[1:]]
+
+
+def with_parameters(transition: Transition, parameters: Sequence[Tensor]) -> Transition:
+    """Return the transition with other tensors, in the order of `parameters_of`."""
+    weight, bias, *others = parameters
+    return cast(Transition, cast(Any, type(transition))(Coefficients(weight, bias), *others))
+
+
 def with_finite_gradients(transition: Transition) -> Transition:
     """Apply `finite_gradient` to all parameters: over a long gap, a product can overflow in the backward pass."""
-    coefficients = Coefficients(*map(finite_gradient, transition.coefficients))
-    return cast(Transition, cast(Any, type(transition))(coefficients, *map(finite_gradient, cast(Any, transition)[1:])))
+    return with_parameters(transition, [finite_gradient(parameter) for parameter in parameters_of(transition)])

@@ -1,7 +1,7 @@
 """The structural layer: each variable is the sum of level, OU processes, oscillators and a shared seasonal mean."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ INITIAL = InitialComponents()
 
 
 class ComponentEstimates(NamedTuple):
-    """Mean and variance of every component of the signal given all observations, with the component names."""
+    """Mean and variance of every component of the signal given the observations, with the component names."""
 
     names: tuple[str, ...]
     mean: Float[Tensor, "batch time variable component"]
@@ -120,6 +120,7 @@ class StructuralLayer(nn.Module):
         component = [*range(flat), *(flat + k // 2 for k in range(2 * waves))]
         self.register_buffer("component", torch.tensor(component, device=device), persistent=False)
         self.component: Tensor  # the component of each coefficient
+        self._frozen: Components | None = None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -148,9 +149,16 @@ class StructuralLayer(nn.Module):
             *(("seasonal mean",) if self.season_periods else ()),
         )
 
+    @torch.no_grad()
+    def freeze(self) -> None:
+        """Compute the hyperparameters once. Use it for a copy whose parameters never change again."""
+        self._frozen = self.hyperparameters
+
     @property
     def hyperparameters(self) -> Components:
         """Rates, variances and noise on their natural scale, one for each coefficient."""
+        if self._frozen is not None:
+            return self._frozen
         level = torch.full_like(self.log_noise, -math.log(self.level))[:, None]
         rate = torch.cat([level, self.log_rate], 1).exp()
         index = self.component
@@ -216,19 +224,53 @@ class StructuralLayer(nn.Module):
         return structural.filter_structural(*data).nll.to(self.dtype)
 
     def components(
-        self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
+        self,
+        values: Tensor,
+        times: Tensor,
+        mask: Tensor | None = None,
+        state: StructuralState | None = None,
+        *,
+        groups: Sequence[int] | None = None,
+        causal: bool = False,
     ) -> ComponentEstimates:
-        """Estimate every component from all rows. The arguments are those of `filter`.
+        """Estimate every component from all rows.
 
         The means add up to the mean of `smooth`. The variances do not add up, because the components are correlated.
         The seasonal mean has no variance.
+
+        Args:
+            values: as in `filter`.
+            times: as in `filter`.
+            mask: as in `filter`.
+            state: as in `filter`.
+            groups: the number of a group, from 0, for each component except the seasonal mean. The result has the sum
+                of each group. None: every component is a group.
+            causal: estimate every row from the rows up to it.
+
+        Returns:
+            Mean and variance of each group, then of the seasonal mean.
+
+        Raises:
+            ValueError: if an argument has a wrong shape, type or value.
         """
+        each = self.names[: 1 + len(self.time_constants) + len(self.periods)]
+        chosen = range(len(each)) if groups is None else groups
+        require(
+            len(chosen) == len(each) and sorted(set(chosen)) == list(range(max(chosen) + 1)),
+            f"`groups` must give each of the {len(each)} components a number from 0, without gaps, got {groups}.",
+        )
         data, shared = self._inputs(values, times, mask, state)
-        kind = native if self._compiled(data) else structural
-        mean, var = kind.smooth_components(*data[:5], self.component, data[5])
+        group = torch.tensor(list(chosen), device=self.component.device)[self.component]
+        smooth = native.smooth_components if self._compiled(data) else structural.smooth_components
+        mean, var = (structural.filter_components if causal else smooth)(*data[:5], group, data[5])
+        names = tuple(
+            " + ".join(name for name, number in zip(each, chosen, strict=True) if number == k)
+            for k in range(max(chosen) + 1)
+        )
         if self.season_periods:
             mean, var = torch.cat([mean, shared[..., None]], -1), torch.nn.functional.pad(var, (0, 1))
-        return ComponentEstimates(self.names, mean.to(self.dtype), var.to(self.dtype))
+            names += ("seasonal mean",)
+        return ComponentEstimates(names, mean.to(self.dtype), var.to(self.dtype))
 
     def sample(
         self,

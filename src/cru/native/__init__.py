@@ -1,7 +1,7 @@
 """Filters in C++, compiled for the processor of the user. Without a C++ compiler, PyTorch computes the same, slower."""
 
+from cru.functional.belief import transformed
 from cru.native.build import compiler
-from cru.native.call import transformed
 from cru.native.locally_linear import available, filter_sequence
 from cru.native.paired import filter_paired, paired_available, smooth_paired
 from cru.native.structural import (

@@ -27,12 +27,6 @@ def switched_off() -> bool:
     return os.environ.get("CRU_NATIVE", "1") == "0"
 
 
-def transformed() -> bool:
-    """Return whether `torch.func` or a forward-mode derivative is active. Compiled code supports neither."""
-    functions = torch._C._are_functorch_transforms_active
-    return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
-
-
 def no_second_derivative(ctx: Any, *grads: Any) -> None:
     """Raise, as the backward function of operators that are gradients themselves.
 

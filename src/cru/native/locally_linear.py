@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from cru.functional.belief import Belief
+from cru.functional.belief import Belief, transformed
 from cru.functional.expm import lobatto
 from cru.functional.transition import EigenTransition, Transition
 from cru.native.call import (
@@ -23,7 +23,6 @@ from cru.native.call import (
     saved_pointers,
     switched_off,
     threaded,
-    transformed,
 )
 from cru.native.layout import (
     KINDS,

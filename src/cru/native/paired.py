@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from cru.functional.belief import Belief
+from cru.functional.belief import Belief, transformed
 from cru.functional.paired import PairedTransition
 from cru.native.call import (
     Eight,
@@ -20,7 +20,6 @@ from cru.native.call import (
     saved_pointers,
     switched_off,
     threaded,
-    transformed,
 )
 from cru.native.layout import (
     Beliefs,

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from cru.functional.belief import transformed
 from cru.functional.gaps import gaps
 from cru.functional.structural import Components, Filtered, Smoothed, StructuralState
-from cru.native.call import check_tensors, pointers, switched_off, threaded, transformed
+from cru.native.call import check_tensors, pointers, switched_off, threaded
 from cru.native.layout import (
     MAX_COEFFICIENTS,
     StructuralFilterOutputs,

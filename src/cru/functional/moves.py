@@ -1,0 +1,58 @@
+"""Which series move at each time of a sequence."""
+
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from cru.shapes import Bool, Float, Int, Shaped
+
+
+class Moves:
+    """The series that move at each time. A row is one series at one time. The rows of a step are consecutive.
+
+    Args:
+        moved: True where a series moves.
+        rank: orders the rows of a step, largest first. Without it, they have the order of the series.
+    """
+
+    def __init__(self, moved: Bool[Tensor, "time batch"], rank: Float[Tensor, "time batch"] | None = None) -> None:
+        times, batch = moved.shape
+        self.counts: list[int] = moved.sum(1).tolist()
+        self.offsets = list(accumulate(self.counts, initial=0))
+        self.whole = rank is None and all(count in (0, batch) for count in self.counts)
+        order = moved.to(torch.uint8) if rank is None else torch.where(moved, rank, -1.0)
+        series = torch.sort(order, dim=1, descending=True, stable=True).indices
+        kept = torch.arange(batch, device=moved.device) < moved.sum(1, keepdim=True)
+        positions = series + batch * torch.arange(times, device=moved.device)[:, None]
+        self.positions: Int[Tensor, " rows"] = positions[kept]  # in (time, batch), flattened
+        self.series = series[kept].split_with_sizes(self.counts)
+
+    def select(self, t: int, tensor: Shaped[Tensor, "batch *rest"]) -> Shaped[Tensor, "rows *rest"]:
+        """Return the rows of a step."""
+        return tensor if self.whole else tensor.index_select(0, self.series[t])
+
+    def replace(
+        self, t: int, tensor: Shaped[Tensor, "batch *rest"], rows: Shaped[Tensor, "rows *rest"]
+    ) -> Shaped[Tensor, "batch *rest"]:
+        """Return the tensor with other values in the rows of a step."""
+        return rows if self.whole else tensor.index_copy(0, self.series[t], rows)
+
+    def gather(
+        self, tensor: Shaped[Tensor, "time batch *rest"], first: int = 0, last: int | None = None
+    ) -> Shaped[Tensor, "rows *rest"]:
+        """Return the rows of the steps from ``first`` to ``last`` - 1."""
+        last = len(self.counts) if last is None else last
+        return tensor.flatten(0, 1).index_select(0, self.positions[self.offsets[first] : self.offsets[last]])
+
+    def split(
+        self, rows: Shaped[Tensor, "rows *rest"], first: int = 0, last: int | None = None
+    ) -> tuple[Shaped[Tensor, "_ *rest"], ...]:
+        """Split what `gather` returns into the rows of each step."""
+        return tuple(rows.split_with_sizes(self.counts[first:last]))
+
+    def first_of_each(self, rows: Float[Tensor, " rows"]) -> list[float]:
+        """Return the first row of each step, which is the largest if ``rows`` is the rank, and 0 without rows."""
+        starts = [start for start, end in pairwise(self.offsets) if end > start]
+        found = iter(rows[torch.tensor(starts, dtype=torch.long, device=rows.device)].tolist())
+        return [next(found) if count else 0.0 for count in self.counts]

@@ -1,0 +1,77 @@
+"""Base classes of the steps of a filter whose gradient is written by hand."""
+
+import torch
+from torch import Tensor
+
+from cru.functional.moves import Moves
+from cru.shapes import Float
+
+_SPAN = {"cpu": 2**19}
+_LARGE_SPAN = 2**24
+"""Elements that a backward pass prepares at once. On a processor they fit into the cache, elsewhere into memory."""
+
+
+class Steps:
+    """The steps of a sequence. The backward pass goes from the last to the first, and prepares a span of steps at once.
+
+    Each call of `backward` calls `enter` first. It calls `begin` where a span begins, and `end` where one is done.
+    """
+
+    first, last, span = 0, 0, 1
+
+    def set_span(self, elements: int, device: torch.device) -> None:
+        """Choose the length of a span, so that ``elements`` for each step fit into the cache or the memory."""
+        self.first, self.last = 0, 0
+        self.span = max(1, _SPAN.get(device.type, _LARGE_SPAN) // max(1, elements))
+
+    def enter(self, t: int) -> None:
+        """Enter the span of step t, unless it is the current one."""
+        if not self.first <= t < self.last:
+            self.leave()
+            self.first, self.last = max(0, t + 1 - self.span), t + 1
+            self.begin(self.first, self.last)
+
+    def leave(self) -> None:
+        """Leave the current span, if there is one."""
+        if self.last:
+            self.end()
+        self.first, self.last = 0, 0
+
+    def begin(self, first: int, last: int) -> None:
+        """Compute what the backward steps from ``last`` - 1 to ``first`` need and no gradient changes."""
+
+    def end(self) -> None:
+        """Add what the steps since `begin` contribute to the gradients by the parameters."""
+
+
+class PredictSteps(Steps):
+    """The predict step at each time of a sequence, on packed beliefs.
+
+    Args:
+        moves: the series that these steps move.
+    """
+
+    row_size = 0
+    """Elements that `begin` computes for each row."""
+    priors: Float[Tensor, "time batch 5 obs"]
+    states: Float[Tensor, "states batch 5 obs"]
+
+    def __init__(self, moves: Moves) -> None:
+        self.moves = moves
+
+    def forward(self, t: int, before: Float[Tensor, "rows 5 obs"], out: Float[Tensor, "rows 5 obs"]) -> None:
+        """Write the priors of the rows, not clamped yet."""
+        raise NotImplementedError
+
+    def prepare(self, priors: Float[Tensor, "time batch 5 obs"], states: Float[Tensor, "states batch 5 obs"]) -> None:
+        """Prepare a backward pass. ``states[t]`` is the belief before step t."""
+        self.priors, self.states = priors, states
+        self.set_span(self.row_size * max(self.moves.counts), states.device)
+
+    def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
+        """Return the gradient by the rows before the step, from the gradient by the priors of all series."""
+        raise NotImplementedError
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Return the gradients by the parameters of the transition, in their order."""
+        raise NotImplementedError
