@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist
 
 .PHONY: demo test quick install lint docs bench fuzz wheel sanitize clean
 
-demo: install          ## a shortened pendulum regression, CRU beside GRU-Δt: table and pictures in build/demo, 2 minutes
+demo: install          ## weather stations with gaps, then the paper's pendulum at small scale: build/demo, 2 minutes
 	$(BIN)/python examples/demo.py
 
 test: install          ## all tests
@@ -27,6 +27,7 @@ docs: install          ## the documentation site in build/site; a broken link or
 
 bench: install         ## speed, one thread, CPU time: tables on the screen and JSON in build/bench
 	$(BIN)/python benchmarks/layers.py
+	CRU_NATIVE=0 $(BIN)/python benchmarks/launches.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/stream.py

@@ -12,11 +12,11 @@ from cru import Forecaster
 matplotlib.use("Agg")
 
 
-def read_options(about: str | None, what: str, count: int) -> argparse.Namespace:
-    """Of the command line; ``what`` there are ``count`` of to learn from."""
+def read_options(about: str | None, **options: float) -> argparse.Namespace:
+    """Read the command line: --out and --small, and ``options`` with their defaults."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
-    parser.add_argument(f"--{what}", type=int, default=count)
-    parser.add_argument("--minutes", type=float, default=12)
+    for name, default in options.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
     parser.add_argument("--small", action="store_true")
     return parser.parse_args()

@@ -132,7 +132,7 @@ def board_picture(found: pd.DataFrame, path: Path, patients: int = 16) -> None:
 
 def main() -> None:
     """Fit, watch, draw both pictures, print how often the bands hold."""
-    options = read_options(__doc__, "patients", 4000)
+    options = read_options(__doc__, patients=4000, minutes=12.0)
     if options.small:
         table = made_up(24)
         model = Forecaster(epochs=1, progress=False).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))

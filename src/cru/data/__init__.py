@@ -2,6 +2,7 @@
 
 from cru.data.batch import Batch
 from cru.data.datasets import DATASETS, Dataset, dataset, load
+from cru.data.samples import sample
 from cru.data.scaler import Scaler
 from cru.data.series import SeriesSet, Task, make_series
 from cru.data.splits import Splits, scale, split
@@ -34,6 +35,7 @@ __all__ = [
     "one_step_ahead",
     "partial_observability",
     "regression",
+    "sample",
     "scale",
     "split",
 ]

@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from cru.data.cache import cache_dir
 from cru.extras import require_extra
+from cru.progress import ProgressBar, format_bytes
 
 
 def data_dir(chosen: Path | str | None) -> Path | None:
@@ -100,7 +101,7 @@ def download(
     Raises:
         OSError: the server cannot be reached.
         ValueError: a file has another checksum.
-        MissingExtraError: requests or tqdm is not installed.
+        MissingExtraError: requests is not installed.
     """
     folder = cache_dir(cache) / "raw" / subfolder
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +132,7 @@ def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progre
 
 def _receive(url: str, part: Path, *, progress: bool) -> None:
     """Download to the file ``part``, or resume where an interrupted download of the same file stopped."""
-    requests, tqdm = (require_extra(module, "experiments") for module in ("requests", "tqdm"))
+    requests = require_extra("requests", "experiments")
     have = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={have}-"} if have else {}
     with requests.get(url, stream=True, timeout=30, headers=headers) as response:
@@ -140,11 +141,14 @@ def _receive(url: str, part: Path, *, progress: bool) -> None:
         response.raise_for_status()
         have = have if response.status_code == requests.codes.partial_content else 0
         total = int(response.headers.get("content-length", 0)) + have
-        options = {"unit": "B", "unit_scale": True, "desc": part.stem, "disable": not progress}
-        with part.open("ab" if have else "wb") as file, tqdm.tqdm(total=total or None, initial=have, **options) as bar:
+        with (
+            part.open("ab" if have else "wb") as file,
+            ProgressBar(part.stem, total or None, done=have, show=progress, keep=True) as bar,
+        ):
             for chunk in response.iter_content(1 << 16):
                 file.write(chunk)
-                bar.update(len(chunk))
+                have += len(chunk)
+                bar.update(have, format_bytes(have))
     if total and part.stat().st_size < total:
         raise requests.ConnectionError("the connection closed early")
 

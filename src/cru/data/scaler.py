@@ -1,6 +1,6 @@
 """Scaling of features, and the way back to the user's units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -60,6 +60,10 @@ class Scaler:
             shift.append(float(low))
             scale.append(float(width) if width > ROUNDING * np.abs(seen).max() else 1.0)
         return Scaler(tuple(shift), tuple(scale), log_scale)
+
+    def of_feature(self, k: int) -> "Scaler":
+        """Return the scaler of one feature alone."""
+        return Scaler(**{field.name: getattr(self, field.name)[k : k + 1] for field in fields(self)})
 
     @property
     def is_log(self) -> Bool[np.ndarray, " feature"]:

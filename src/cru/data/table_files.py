@@ -14,7 +14,7 @@ from cru.errors import shorten
 from cru.extras import require_extra
 from cru.threads import check_fork
 
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _SEPARATORS = (",", ";", "\t")
 _DECIMAL_POINT = r"^\s*[-+]?\d*\.\d*\s*$"
 _THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
@@ -65,7 +65,7 @@ def _polars() -> Any:
 def _read_csv(path: Path, wanted: list[str], *, time: str, text: list[str], everything: bool) -> Any:
     pl = _polars()
     dialect: dict[str, Any] = {"separator": _separator(path)}
-    start = pl.read_csv(path, n_rows=1000, infer_schema_length=0, null_values=_MISSING, **dialect)  # all as text
+    start = pl.read_csv(path, n_rows=1000, infer_schema_length=0, null_values=MISSING, **dialect)  # all as text
     _check_header(path, dialect)
     require_columns(wanted, start.columns)
     if dialect["separator"] != "," and any(start[c].str.contains(_DECIMAL_COMMA).any() for c in start.columns):
@@ -112,7 +112,7 @@ def _check_thousands(path: Path, columns: list[str], dialect: dict[str, Any]) ->
         ValueError: it is not clear.
     """
     for name in columns:
-        cells = _polars().read_csv(path, columns=[name], infer_schema_length=0, null_values=_MISSING, **dialect)[name]
+        cells = _polars().read_csv(path, columns=[name], infer_schema_length=0, null_values=MISSING, **dialect)[name]
         unclear = cells.str.contains(_THOUSANDS).fill_null(value=False)
         points = bool((cells.str.contains(_DECIMAL_POINT) & ~unclear).any())
         if unclear.any() and not (points and not cells.str.contains(_DECIMAL_COMMA).any()):
@@ -130,7 +130,7 @@ def _read_numbers(path: Path, columns: list[str], start: Any, dialect: dict[str,
     cells = start.select(columns)
     parsed = cells.select(pl.all().str.strip_chars().cast(pl.Float64, strict=False))
     likely = {c: pl.Float64 for c in columns if parsed[c].null_count() == cells[c].null_count()}
-    options = dialect | {"columns": columns, "null_values": _MISSING, "try_parse_dates": True}
+    options = dialect | {"columns": columns, "null_values": MISSING, "try_parse_dates": True}
     try:
         return pl.read_csv(path, schema_overrides=likely, infer_schema_length=1000, **options)
     except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
@@ -139,7 +139,9 @@ def _read_numbers(path: Path, columns: list[str], start: Any, dialect: dict[str,
 
 
 def write_file(frame: Any, path: Path) -> None:
-    """Write a frame to a .csv or .parquet file. Times that are all at midnight are written as dates.
+    """Write a frame to a .csv or .parquet file.
+
+    Times that are all at midnight are written as dates. NaN is a missing value, which is an empty field in CSV.
 
     Raises:
         MissingExtraError: polars is not installed.
@@ -156,11 +158,12 @@ def write_file(frame: Any, path: Path) -> None:
         if column.zone is not None:
             columns[name] = columns[name].dt.replace_time_zone("UTC").dt.convert_time_zone(column.zone)
     path.parent.mkdir(parents=True, exist_ok=True)
+    written = pl.DataFrame(columns).fill_nan(None)
     if path.suffix.lower() == ".parquet":
-        pl.DataFrame(columns).write_parquet(path)
+        written.write_parquet(path)
     else:
         _warn_of_formulas(table, path)
-        pl.DataFrame(columns).write_csv(path)
+        written.write_csv(path)
 
 
 def _warn_of_formulas(table: DataTable, path: Path) -> None:

@@ -14,6 +14,7 @@ from cru.data.series import SeriesSet, as_times, make_series, series_of_row
 from cru.errors import InputError
 
 _SEVERAL = " If the table holds several series, name the column that tells them apart with {id}."
+TEXT_HINT = "Leave them out with {values}, "
 _WHOLE = re.compile(r"[-+]?\d{1,18}")
 # Nanoseconds in each unit that dates can be measured in.
 UNITS = {
@@ -177,7 +178,7 @@ def _check_columns(table: DataTable, keys: list[str], values: list[str], targets
         raise InputError(
             rule="hold numbers in its columns of observations",
             found=", ".join(wrong),
-            hint=f"Leave them out with {{values}}, {turn}{hint}",
+            hint=f"{TEXT_HINT}{turn}{hint}",
             otherwise=f"Leave them out, {turn}",
         )
 

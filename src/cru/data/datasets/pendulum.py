@@ -15,7 +15,7 @@ from cru.data.datasets.drawing import IMAGE, draw_lines, sine
 from cru.data.random import generator
 from cru.data.series import SeriesSet
 from cru.data.splits import Splits, divide
-from cru.extras import require_extra
+from cru.progress import ProgressBar
 from cru.shapes import Float32, Float64, UInt8
 
 GRAVITY, MASS, LENGTH, FRICTION = 9.81, 1.0, 1.0, 0.1
@@ -65,10 +65,11 @@ def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = Fa
     Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the image
     counts (1 is a clean image, 0 is nothing but noise).
     """
-    tqdm = require_extra("tqdm", "experiments").tqdm
     rng_motion, rng_frames, rng_noise = (generator(seed, name) for name in ("motion", "frames", "noise"))
-    with tqdm(total=FRAMES, desc=variant.name, unit="frame", disable=not progress) as bar:
-        angle = simulate(count, variant.frame_interval, rng_motion, after_frame=bar.update)
+    with ProgressBar(variant.name, FRAMES, show=progress) as bar:
+        angle = simulate(
+            count, variant.frame_interval, rng_motion, after_frame=lambda: bar.update(bar.done + 1, "simulate")
+        )
     frame = np.sort(rng_frames.random((count, FRAMES)).argsort(1, kind="stable")[:, :KEPT_FRAMES], 1)
     angle = np.take_along_axis(angle, frame, 1).ravel()
     images = draw_lines(angle)

@@ -13,6 +13,7 @@ from cru.data.cache import cache_dir, cached
 from cru.data.grouping import pivot
 from cru.data.series import SeriesSet, make_series
 from cru.data.splits import Splits, scale, split
+from cru.progress import track
 from cru.shapes import Float64, Int64
 
 URL = "https://physionet.org/files/challenge-2012/1.0.0/"
@@ -61,7 +62,7 @@ def load(
             None keeps clinical units.
         published: do as the published runs: a weight of -1 counts as a measurement, and minima are at most 0.
         joined: train on the validation patients, too.
-        progress: show a bar during a download.
+        progress: show a bar while files are downloaded and read.
     """
     patients = prepare(data_dir=data_dir, cache=cache, published=published, progress=progress)
     sets = split(patients, seed=seed, joined=joined)
@@ -83,13 +84,15 @@ def prepare(
         paths = sources or raw.download(URL, FILES, "physionet2012", cache=cache, progress=progress)
         for path in paths:
             raw.verify(path, FILES[path.name] or "")
-        return parse(paths[:2], paths[2:], published=published), _key(paths)
+        return parse(paths[:2], paths[2:], published=published, progress=progress), _key(paths)
 
     name = "physionet-published.npz" if published else "physionet.npz"
     return cached(cache_dir(cache) / name, _key(sources), build)
 
 
-def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool = False) -> SeriesSet:
+def parse(
+    archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool = False, progress: bool = False
+) -> SeriesSet:
     """Read archives of records and tables of outcomes.
 
     Times are rounded to 0.1 h. Several values of one variable in such a slot are averaged. A weight of -1 is missing,
@@ -101,7 +104,8 @@ def parse(archives: Sequence[Path], outcomes: Sequence[Path], *, published: bool
     records = [record for archive in archives for record in _records(archive)]
     if not records:
         raise ValueError(f"{archives[0]} must hold records named like set-a/132539.txt, there is none.")
-    lines = _Lines(*(np.concatenate(part) for part in zip(*map(_read_lines, records), strict=True)))
+    read = map(_read_lines, track(records, "physionet", show=progress))
+    lines = _Lines(*(np.concatenate(part) for part in zip(*read, strict=True)))
     missing = lines.code < 0
     if not published:
         missing |= (lines.code == _CODES["Weight"]) & (lines.value == -1)

@@ -1,5 +1,6 @@
 """USHCN: daily weather at US stations, 1990 to 1993, from NOAA's GHCN-Daily (HCN subset)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from cru.data.scaler import Scaler
 from cru.data.series import SeriesSet, make_series
 from cru.data.splits import Splits, scale, split
 from cru.data.tasks import hide
+from cru.progress import ProgressBar
 
 URL = "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
 ARCHIVE = "ghcnd_hcn.tar.gz"
@@ -64,7 +66,7 @@ def prepare(
     def build() -> tuple[SeriesSet, dict[str, Any]]:
         paths = sources or raw.download(URL, {ARCHIVE: None}, "ushcn", cache=cache, progress=progress)
         try:
-            return clean(read(paths)), key | {"raw": raw.fingerprint(paths)}
+            return clean(read(paths, progress=progress)), key | {"raw": raw.fingerprint(paths)}
         except ValueError as error:
             if sources:
                 raise
@@ -76,9 +78,16 @@ def prepare(
     return cached(cache_dir(cache) / f"ushcn-{source}.npz", wanted, build)
 
 
-def read(paths: list[Path]) -> ghcn.Grid:
+def read(paths: list[Path], *, progress: bool = False) -> ghcn.Grid:
     """The five elements from 1990 through 1994, the year that shows which stations went on."""
-    return ghcn.parse(ghcn.contents(paths), ELEMENTS, range(YEARS.start, YEARS.stop + 1))
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        with ProgressBar("ushcn", show=progress) as bar:
+            for name, text in ghcn.contents(paths):
+                bar.update(bar.done + 1, f"read {name}")
+                yield name, text
+
+    return ghcn.parse(files(), ELEMENTS, range(YEARS.start, YEARS.stop + 1))
 
 
 def clean(grid: ghcn.Grid) -> SeriesSet:
