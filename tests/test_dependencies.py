@@ -90,20 +90,68 @@ def run(core: Path, folder: Path, program: str, **environment: str) -> subproces
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def agree(found: str, written: str) -> bool:
+    """Whether two texts have the same words, and numbers that differ by at most 5 %, or by 0.05 if they are small."""
+    pairs = list(zip(found.split(), written.split(), strict=False))
+    return len(found.split()) == len(written.split()) and all(map(_agree, *zip(*pairs, strict=True)))
+
+
+def _agree(found: str, written: str) -> bool:
+    try:
+        one, other = (float(word.rstrip("%,")) for word in (found, written))
+    except ValueError:
+        return found == written
+    return abs(one - other) <= 0.05 * max(1.0, abs(other))
+
+
+def test_texts_agree_up_to_small_differences() -> None:
+    assert agree("a 0.80, 92% x", "a  0.81, 93%\nx")
+    assert not agree("a 0.80", "b 0.80") and not agree("a 0.80", "a 0.90") and not agree("a", "a b")
+
+
 @pytest.mark.slow
-def test_the_readme_runs_with_the_core_and_pandas(core, tmp_path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 3 and "Forecaster" in blocks[0] and "cru.CRU" in blocks[2]
+def test_the_readme_runs_with_the_core_and_pandas_and_prints_what_it_says(core, tmp_path) -> None:
+    page = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    (written,) = re.findall(r"```python\n.*?```\n\n```text\n(.*?)```", page, re.S)
+    assert len(blocks) == 2 and "Forecaster" in blocks[0] and "cru.CRU" in blocks[1]
     imported = "import sys; assert not {'polars', 'pyarrow', 'accelerate', 'rich', 'jaxtyping'} & set(sys.modules)"
-    done = run(core, tmp_path, "\n".join([*blocks, imported, "print(type(model.forecast(horizon=5)).__module__)"]))
+    done = run(core, tmp_path, "\n".join([*blocks, imported, "assert type(soon).__module__.startswith('pandas')"]))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().split(".")[0] == "pandas"
+    assert done.stderr == ""  # no bar and no warning
+    assert agree(done.stdout, written), f"README.md must show this output:\n{done.stdout}"
+
+
+def test_the_readme_has_the_numbers_of_the_accuracy_page() -> None:
+    accuracy = (ROOT / "docs" / "reference" / "accuracy.md").read_text()
+    rows = re.findall(r"^\| .*\d\.\d{3}.*\|$", (ROOT / "README.md").read_text(), re.M)
+    numbers = [number for row in rows for number in re.findall(r"\d\.\d{3}", row)]
+    assert len(numbers) == 20 and [number for number in numbers if f" {number} " not in accuracy.replace("*", "")] == []
+
+
+@pytest.mark.slow
+def test_the_sample_table_needs_the_core_and_pandas_only(core, tmp_path) -> None:
+    done = run(core, tmp_path, "import cru; print(cru.data.sample('weather').shape)")
+    assert (done.stdout, done.stderr) == ("(63421, 6)\n", "")
+
+
+@pytest.mark.slow
+def test_the_page_of_a_table_needs_the_core_and_pandas_only(core, tmp_path) -> None:
+    program = (
+        "import cru\n"
+        "table = cru.data.sample('weather').query(\"station < 'USC0005' and date > '1992-10-01'\")\n"
+        "model = cru.Forecaster('structural', progress=False).fit(table, id='station', time='date')\n"
+        "assert '<svg' in model._repr_html_() and model.view(out='page.html').stat().st_size > 100_000\n"
+        "import sys; assert 'matplotlib' not in sys.modules"
+    )
+    done = run(core, tmp_path, program)
+    assert done.returncode == 0, done.stderr
 
 
 MISSING = {
     "files": ("open('t.csv', 'w').close(); cru.data.from_table('t.csv', id=None, time='t')", "polars"),
     "plots": ("from cru.reporting.figures.style import make_figure; make_figure()", "matplotlib"),
-    "experiments": ("cru.data.load('pendulum-regression')", "tqdm"),
+    "experiments": ("cru.data.load('pendulum-regression')", "pillow"),
     "distributed": ("import os; os.environ['WORLD_SIZE'] = '2'; cru.training.loop.Engine()", "accelerate"),
     "ode": ("import torch; from cru.layers.ode import ODE; ODE(torch.nn.Linear(1, 1), solver='dopri5')", "torchdiffeq"),
 }

@@ -17,7 +17,8 @@ from cru.reporting.ledger import compare_with_presets
 from cru.reporting.timing import read_seconds
 
 ROOT = Path(__file__).parent.parent
-OWN_TEST = {"load-a-dataset.md", "first-forecast.md", "intensive-care.md"}  # tests/data, test_tutorials.py
+# Pages with a test of their own, in tests/data, test_tutorials.py and test_dependencies.py.
+OWN_TEST = {"load-a-dataset.md", "first-forecast.md", "intensive-care.md", "README.md"}
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [page for page in (ROOT / "README.md", *DOCS) if "```python" in page.read_text() and page.name not in OWN_TEST]
 MODULES = sorted(

@@ -39,7 +39,7 @@ def test_the_lightning_module_trains(monkeypatch) -> None:
     torch.manual_seed(0)
     (block,) = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.S)
     times = 10 * torch.rand(512, 20).sort(1).values
-    names = {"sines": lambda count: (torch.sin(times)[..., None], times, torch.sin(times)[..., None])}
+    names = {"windows": lambda count: (torch.sin(times)[..., None], times, torch.sin(times)[..., None])}
     exec(compile(block, PAGE.name, "exec"), names)
     losses = names["trainer"].losses
     assert losses[-1] < losses[0]

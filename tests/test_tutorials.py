@@ -1,11 +1,8 @@
 """The tutorials run as a reader would run them: their Python from top to bottom, then their commands, in one folder."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +15,6 @@ from cru.cli import app
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -47,7 +43,7 @@ def test_weather(tmp_path, monkeypatch) -> None:
     answers = names["model"].predict(names["known"], at=names["days"])
     warm = answers[answers["variable"] == "TMAX"].set_index("date")
     width = warm["hi-90"] - warm["lo-90"]
-    assert width["1990-07-20"] > width["1990-06-20"]  # the last day of the gap, and a day among observations
+    assert width["1992-07-10"] > width["1992-06-20"]  # a day in the gap, and a day among observations
 
 
 def test_ward(tmp_path, monkeypatch) -> None:
@@ -57,12 +53,3 @@ def test_ward(tmp_path, monkeypatch) -> None:
     assert answers[0]["predictions"].keys() == {"HR", "MAP", "Temp"}
     assert answers[-1]["error"] == "a line must be one JSON object."
     assert names["board"]["patient"].nunique() == pd.Series(names["table"]["patient"]).nunique()
-
-
-@pytest.mark.parametrize(("name", "pictures"), [("weather", ("gap", "coverage")), ("ward", ("patient", "board"))])
-def test_the_examples_draw_the_pictures(name: str, pictures: tuple[str, ...], tmp_path) -> None:
-    words = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py"), "--small", "--out", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}-{picture}.png" for picture in pictures}
-    assert all((ROOT / "docs" / "pictures" / f"{name}-{picture}.png").exists() for picture in pictures)

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,15 @@ def test_show_of_features(tmp_path, ushcn_dir):
     assert (tmp_path / "ushcn.png").stat().st_size > 10_000
 
 
+def test_sample_writes_a_table_that_fit_reads(tmp_path):
+    result = cru("data", "sample", "weather", "--out", "weather.csv")
+    assert result.exit_code == 0 and "63,421 rows in weather.csv: station, date, TMAX" in result.stdout
+    lines = (tmp_path / "weather.csv").read_text().splitlines()
+    assert lines[:2] == ["station,date,TMAX,TMIN,PRCP,SNWD", "USC00011084,1990-01-01,20.0,1.7,0.0,0.0"]
+    assert lines[3] == "USC00011084,1990-01-03,13.3,,0.0,0.0"  # a missing value is an empty field
+    assert "Did you mean 'weather'?" in refused("data", "sample", "wether", "--out", "weather.csv")
+
+
 def test_a_misspelt_dataset_gets_the_closest_match():
     assert "did you mean 'physionet'?" in refused("data", "prepare", "phisionet")
     assert "did you mean 'ushcn'?" in refused("data", "show", "uschn")
@@ -56,10 +66,10 @@ def test_missing_folders_and_files(tmp_path):
     assert "must end in .png" in refused("data", "show", "pendulum-regression", "--out", "x.gif")
 
 
-def test_wrong_words_are_usage_errors():
+def test_wrong_words_are_usage_errors_of_one_line():
     for words in (["data", "prepare"], ["data", "fly"], ["data", "prepare", "ushcn", "--seed", "-1"], ["--nope"]):
         result = cru(*words)
-        assert result.exit_code == 2 and "Usage" in result.stderr
+        assert result.exit_code == 2 and re.fullmatch(r"cru: .*[.?] See `cru.* --help`\.\n", result.stderr)
 
 
 def test_a_cut_line_and_a_truncated_archive(tmp_path):

@@ -1,6 +1,7 @@
-"""`cru fit`, `forecast`, `impute` and `plot`, run as a user runs them."""
+"""`cru fit`, `forecast`, `impute`, `plot` and `view`, run as a user runs them."""
 
 import re
+from pathlib import Path
 
 import pandas as pd
 import polars as pl
@@ -51,6 +52,15 @@ def test_forecast_from_another_table_with_numbers_as_times():
     assert written.columns[-2:] == ["lo-80", "hi-80"] and written["date"].dtype.is_float()
 
 
+def test_view():
+    assert re.fullmatch(r"page.html: 0.\d MB. Open it in any browser.\n", done("view", "model", "--out", "page.html"))
+    done("view", "numbers", "numbers.parquet", "--horizon", "5", "--level", "80", "--out", "new/page.html")
+    page = Path("new/page.html").read_text(encoding="utf-8")
+    assert '"title":"numbers.parquet"' in page and '"levels":[80.0]' in page
+    assert "--out must end in .html" in refused("view", "model", "--out", "page.pdf")
+    assert "--horizon must be" in refused("view", "model", "--horizon", "5 apples")
+
+
 def test_impute():
     missing = int(stations()["low"].isna().sum())
     assert f"{missing:,} missing values in filled.csv" in done("impute", "model", "readings.csv", "--out", "filled.csv")
@@ -64,6 +74,32 @@ def test_plot(model, table, horizon, place):
     assert "Picture: s03.png" in done("plot", model, table, "--series", "s03", "--horizon", horizon)
     assert (place / "s03.png").read_bytes().startswith(b"\x89PNG")
     done("plot", model, table, "--out", "first.png")
+
+
+def test_anomalies(place):
+    said = done("anomalies", "model", "readings.csv", "--level", "0.05", "--out", "judged.csv")
+    written = pl.read_csv("judged.csv", try_parse_dates=True).to_pandas()
+    expected = Forecaster.load("model").anomalies("readings.csv", level=0.05)
+    pd.testing.assert_frame_equal(written, expected, check_dtype=False)
+    assert (
+        f"{expected['anomaly'].sum()} of {len(expected):,} observations are anomalies. All are in judged.csv." in said
+    )
+    assert "observations are anomalies" in done("anomalies", "model", "--out", "own.parquet")  # the training table
+    assert "--level must be a probability" in refused("anomalies", "model", "--level", "5", "--out", "x.csv")
+    assert "must be a .csv or .parquet file" in refused("anomalies", "model", "--out", "x.xlsx")
+    assert not (place / "x.csv").exists()
+
+
+def test_plot_of_components(place):
+    words = ["fit", "readings.csv", "--id", "station", "--time", "date", "--model", "structural", "--out", "structural"]
+    done(*words)
+    done("plot", "structural", "readings.csv", "--components", "--out", "parts.png")
+    done("plot", "structural", "readings.csv", "--components", "--variable", "low", "--out", "low.svg")
+    text = (place / "low.svg").read_text()
+    assert all(word in text for word in (">low<", ">level<", ">slow<", ">week<", ">seasonal mean<", "over"))
+    assert ">correction<" not in text and ">high<" not in text  # there is no network
+    assert "Did you mean 'low'" in refused("plot", "structural", "readings.csv", "--variable", "lov")
+    assert "components must come from a structural model" in refused("plot", "model", "readings.csv", "--components")
 
 
 def test_a_long_table_with_chosen_values_and_averages(place):
@@ -141,7 +177,7 @@ def test_escape_codes_in_names_do_not_reach_the_terminal(tmp_path):
     table.to_csv(tmp_path / "readings.csv", index=False)
     fit = ["fit", tmp_path / "readings.csv", "--id", "station", "--time", "date", "--model", "last-value", "--out"]
     said = done(*fit, tmp_path / EVIL)
-    assert said.count("a\\x1b[2J\\x9b31m\\u202eb") == 2  # the variable and the folder
+    assert said.count("a\\x1b[2J\\x9b31m\\u202eb") > 2  # the variable, the folder and the table of scores
     said += refused("forecast", tmp_path / f"{EVIL} nowhere", "--horizon", "1D", "--out", tmp_path / "x.csv")
     said += refused(*fit, tmp_path / "other", "--values", EVIL + "?")
     assert not set("\x1b\x9b\u202e") & set(said), said
@@ -160,3 +196,22 @@ def test_ids_that_are_formulas_are_noted_and_come_back(tmp_path):
     assert "spreadsheet" not in done(*words, tmp_path / "out.parquet")
     written = pl.read_csv(tmp_path / "out.csv", schema_overrides={"station": pl.String})
     assert set(written["station"]) == set(table["station"])
+
+
+def test_kinds_are_declared_and_reported():
+    table = stations().assign(visits=lambda frame: frame["high"].abs().round() // 4, sky="clear")
+    table.loc[::3, "sky"] = "fog"
+    table.to_csv("kinds.csv", index=False)
+    words = ("fit", "kinds.csv", "--id", "station", "--time", "date", "--model", "last-value", "--out", "kinds")
+    said = done(*words, "--kinds", "visits=count, sky=category")
+    assert "Kinds of values: " in said and "visits count; sky category." in said
+    assert dict(Forecaster.load("kinds").kinds_)["sky"] == "category"
+    done("forecast", "kinds", "kinds.csv", "--horizon", "4D", "--out", "kinds-forecast.csv")
+    assert {"sky=clear", "sky=fog"} < set(pl.read_csv("kinds-forecast.csv")["variable"])
+    assert "--kinds must have the form rain=nonnegative" in refused(*words, "--kinds", "visits")
+    assert "--kinds of 'visits' must be 'number'" in refused(*words, "--kinds", "visits=cuont")
+    assert "Or declare categories in --kinds." in refused(*words)
+    refusal = refused(*words, "--kinds", "sky=category,low=count")
+    assert (
+        "column 'low' must hold whole numbers of at least 0" in refusal and "in series 's00' at time 2024-01" in refusal
+    )

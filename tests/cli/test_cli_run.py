@@ -162,7 +162,7 @@ def test_a_terminal_gets_a_live_bar(monkeypatch):
         shown += piece
     assert process.wait(60) == 0
     text = shown.decode(errors="replace")
-    assert "epoch 2/2" in text and "validation mse" in text and "left" in text and "\x1b[" in text
+    assert "epoch 2/2" in text and "best mse" in text and "left 0:00:00" in text and "\rgru  " in text
 
 
 @pytest.mark.parametrize("words", [[], ["run"]])

@@ -52,6 +52,17 @@ def test_a_prediction_for_each_observation_and_each_query(folder) -> None:
     assert ahead == {"id": "a", "time": 5.5, "predictions": live.predict("a", 5.5)}
 
 
+def test_observations_are_judged_on_request(folder) -> None:
+    live = Forecaster.load(folder).stream()
+    wild = {"id": "a", "time": 3.0, "values": {"warm": 900.0}}
+    first, second, asked = stream(folder, [READING, wild, {"id": "a", "time": 4.0}], "--anomalies", "0.01")
+    assert first["anomalies"] == live.anomalies("a", 1.5, READING["values"], update=True)
+    assert second["anomalies"] == live.anomalies("a", 3.0, wild["values"]) and second["anomalies"]["warm"]["anomaly"]
+    assert "anomalies" not in asked and second["predictions"].keys() == {"warm", "wet"}
+    result = CliRunner().invoke(app, ["stream", str(folder), "--anomalies", "2"], input=b"")
+    assert result.exit_code == 2 and "--anomalies must be a probability" in result.output
+
+
 def test_a_stream_starts_from_a_table(folder, tmp_path) -> None:
     readings().to_csv(tmp_path / "past.csv", index=False)
     live, state = Forecaster.load(folder).stream(), tmp_path / "state"

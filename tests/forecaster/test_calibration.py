@@ -16,6 +16,8 @@ from cru.forecaster.calibration import (
     guarantee,
     widening,
 )
+from cru.forecaster.kinds import Kinds
+from cru.forecaster.recalibration import Recalibration
 
 
 def fit(errors, counted, lead, *, series):
@@ -74,13 +76,12 @@ def test_with_too_few_errors_others_answer():
 
 def test_between_leads_it_is_interpolated_and_beyond_them_constant():
     widths = np.array([16, 8, 1, 2, 4])[:, None, None]
-    made = Calibration(
-        np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), np.zeros(1, bool), *np.ones((3, 1))
-    )
+    plain = np.zeros(1, bool), *np.ones((2, 1)), Kinds.numbers(1), Recalibration.none(1)
+    made = Calibration(np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), *plain)
     at = np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None]
     factor = made.quantile(0.95, at)[:, 0] / NormalDist().inv_cdf(0.95)
     assert factor == pytest.approx([16, 1, 2, 2, 3, 4, 4, 8], rel=1e-4)
-    again = Calibration.from_dict(made.to_dict())
+    again = Calibration.from_dict(made.to_dict(), made.kinds)
     np.testing.assert_array_equal(again.leads, made.leads)
     np.testing.assert_array_equal(again.quantiles, made.quantiles)
 
@@ -133,13 +134,16 @@ def test_variables_are_drawn_together_as_their_errors_are():
     assert abs(stats.spearmanr(drawn[:, 0], drawn[:, 2]).statistic) < 0.1
     for k in range(3):
         assert stats.ks_2samp(drawn[:, k], errors[:, k]).statistic < 0.05
-    again = Calibration.from_dict(fitted.to_dict())
+    again = Calibration.from_dict(fitted.to_dict(), fitted.kinds)
     np.testing.assert_array_equal(again.likeness, fitted.likeness)
     counts = rng.poisson(0.1, (5000, 2)).astype(float)  # mostly equal, and independent
     both = fit(np.hstack([counts, -counts]), np.ones((5000, 4), bool), np.ones((5000, 4)), series=1000).likeness
     assert abs(both[0, 1]) < 0.06 and both[0, 2] == pytest.approx(-1, abs=0.01)
     wide = fit(np.ones((5, 300)), np.ones((5, 300), bool), np.ones((5, 300)), series=5)
-    assert Calibration.from_dict(wide.to_dict()).uniform(rng, 4).shape == (4, 300)  # too many to be told together
+    assert Calibration.from_dict(wide.to_dict(), wide.kinds).uniform(rng, 4).shape == (
+        4,
+        300,
+    )  # too many to be told together
 
 
 def test_a_constant_has_no_errors_and_makes_nobody_else_surer():
@@ -151,7 +155,7 @@ def test_a_constant_has_no_errors_and_makes_nobody_else_surer():
     fitted = Calibration.fit(errors, counted, np.ones(errors.shape), series=1000, constant=never)
     high = fitted.quantile(0.95, np.ones((1, 7)))[0]
     assert high[:2] == pytest.approx([1.645, 1.645], abs=0.3) and (high[2:] == 0).all() and fitted.measured
-    assert (Calibration.from_dict(fitted.to_dict()).constant == never).all()
+    assert (Calibration.from_dict(fitted.to_dict(), fitted.kinds).constant == never).all()
 
 
 @pytest.mark.parametrize(("series", "factor"), [(1, 1.074), (5, 1.013), (20, 1.0), (1000, 1.0)])

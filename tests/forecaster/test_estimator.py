@@ -205,6 +205,8 @@ def test_a_pause_longer_than_any_that_was_practised_does_no_more_harm_than_the_l
 def test_who_asks_for_more_than_was_practised_is_told(trained):
     with pytest.warns(UserWarning, match=r"extend 9000D past the last observation; training covered \d+D"):
         trained.forecast(horizon="9000D", every="3000D")
+    with pytest.warns(UserWarning, match=r"extend 216000h past the last observation; training covered \d+h"):
+        trained.forecast(horizon="216000 hours", every="3000D")  # the unit of the horizon, not of the table
 
 
 def test_a_constant_stays_one_whatever_its_size():

@@ -9,7 +9,7 @@ import pytest
 from cru import Forecaster
 from tests.forecaster.conftest import FAR
 
-STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired"]  # all that do
+STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired", "mlp", "structural"]
 NUMBERS = ["mean", "std", "lo-90", "hi-90"]
 
 
@@ -26,8 +26,8 @@ def readings(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFrame:
 
 
 def fitted(model: str = "cru", seed: int = 0) -> Forecaster:
-    options = {"layers": 1, "pairs": 4, "width": 8} if model == "paired" else {"hidden_size": 6}
-    forecaster = Forecaster(model, options=options, epochs=1, seed=seed, progress=False)
+    sizes = {"paired": {"layers": 1, "pairs": 4, "width": 8}, "structural": {}}
+    forecaster = Forecaster(model, options=sizes.get(model, {"hidden_size": 6}), epochs=1, seed=seed, progress=False)
     return forecaster.fit(readings(), id="name", time="day")
 
 
@@ -65,7 +65,7 @@ def test_the_numbers_of_the_batch_call(name: str) -> None:
     for at in (20.0, 27.5, 400.0):
         expected = forecaster.predict(table, at=[at])
         close(as_frame(stream, expected), expected, 1e-9)
-    longest = forecaster.model_.spec.longest_gap
+    longest = forecaster.model_.spec.longest_gap or 10.0
     pause = pd.DataFrame({"name": "a1", "day": 20 + longest * np.arange(0.6, 3, 0.6)})  # rows at which nothing is read
     paused = pd.concat([table, pause, pd.DataFrame({"name": ["a1"], "day": 30 + 3 * longest, "warm": 21.0})])
     stream, at = told(forecaster.stream(), paused), [35 + 3 * longest]
@@ -294,3 +294,20 @@ def test_a_model_without_ids_has_one_series() -> None:
         with pytest.raises(ValueError, match=r"there must be no id: the model was fitted without ids.*got 'b'"):
             call()
     assert len(stream) == 1 and "b" not in stream
+
+
+def test_a_variable_on_a_logarithmic_scale_streams_like_a_table() -> None:
+    rng = np.random.default_rng(0)
+    walks = np.exp(0.2 * rng.standard_normal((40, 30)).cumsum(1) + rng.normal(0, 0.5, (40, 1)))
+    frame = pd.DataFrame({"name": np.repeat([f"a{k}" for k in range(40)], 30), "day": np.tile(np.arange(30.0), 40)})
+    frame["flow"] = walks.ravel()
+    forecaster = Forecaster("structural", progress=False).fit(frame, id="name", time="day")
+    assert forecaster.scaler_.is_log.all()
+    single, whole = forecaster.stream(), forecaster.stream()
+    some = frame[frame["name"].isin(["a0", "a1"])]
+    for row in some.itertuples():
+        single.update(row.name, row.day, {"flow": row.flow})
+    whole.update_many(some)
+    for name in ("a0", "a1"):
+        one, other = (stream.predict(name, 31.0)["flow"] for stream in (single, whole))
+        assert one == pytest.approx(other, rel=1e-5)

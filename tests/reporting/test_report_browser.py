@@ -10,30 +10,11 @@ import pytest
 from cru.reporting import ledger, report
 from cru.reporting.page import describe_series, limit_size, render
 from tests.evaluation.handmade import weather
-from tests.reporting.browser import Browser
 
 pytestmark = pytest.mark.slow
 
 NAMES = ("PRCP", "SNOW", "SNWD", "TMAX", "TMIN")
 EVIL = '"><img src=x onerror="document.title=1"></script><script>document.title = "taken"</script><!-- \' &amp;'
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def page(chromium):
-    """A browser that must have nothing to complain about and nobody to call at the end of the test."""
-    chromium.complaints.clear()
-    chromium.requests.clear()
-    chromium.set_viewport()
-    yield chromium
-    assert chromium.complaints == []
-    assert [url for url in chromium.requests if not url.startswith(("file:", "data:"))] == []
 
 
 @pytest.fixture(scope="module")

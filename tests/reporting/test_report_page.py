@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cru.reporting.page import SCRIPTS, describe_series, embed, encode_frames, render
+from cru.reporting.html_page import embed
+from cru.reporting.page import SCRIPTS, describe_series, encode_frames, render
+from cru.reporting.view import VIEW_SCRIPTS
 from tests.evaluation.handmade import filled_in, frames, weather
 
 EMPTY = {"title": "x", "made": "", "styles": {}, "tables": [], "runtime": None, "runs": [], "experiments": []}
@@ -57,7 +59,7 @@ def test_the_page_allows_its_own_script_and_style_alone():
 def test_everything_the_page_is_made_of_is_in_the_package():
     present = {file.name for file in (files("cru") / "reporting" / "assets").iterdir()}
     assert {"page.html", "style.css", *SCRIPTS} <= present
-    assert {name for name in present if name.endswith(".js")} == set(SCRIPTS)
+    assert {name for name in present if name.endswith(".js")} == {*SCRIPTS, *VIEW_SCRIPTS}
 
 
 def test_a_series_of_features():

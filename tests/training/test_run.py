@@ -14,7 +14,7 @@ from cru.training import load_model, run, settings_for
 from cru.training.callbacks import Callback
 from cru.training.checkpoint import read_checkpoint
 from cru.training.experiment import make_model
-from cru.training.loop import Batches, Loop, clip_gradient
+from cru.training.loop import Batches, Loop, Progress, clip_gradient
 from cru.training.run import RunCheckpointer
 from tests.helpers import calls_of
 from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times
@@ -262,12 +262,19 @@ def test_a_limit_of_time_ends_a_run_after_the_epoch_under_way(tmp_path):
     assert rates == [0.01]
 
 
+@pytest.mark.parametrize(("schedule", "last"), [("constant", 3), ("cosine", 10)])
+def test_patience_waits_until_a_cosine_schedule_has_fallen(schedule, last):
+    settings = tiny_settings(epochs=20, patience=2, schedule=schedule).training
+    ends = [epoch for epoch in range(1, 21) if Progress(epoch=epoch, best_epoch=1).done(settings)]
+    assert ends[0] == last
+
+
 def test_the_schedule_follows_the_time_limit_if_that_is_further():
     settings = tiny_settings(epochs=50, minutes=1.0, schedule="cosine")
     loop = Loop(settings.training, make_model(settings, tiny_splits().train), *tiny_splits()[:2])
     rates = []
     for spent in (0.0, 30.0, 59.0):
-        loop.progress.history = [{"seconds": spent, "validation_seconds": 0.0}]
+        loop.progress.history = [{"processor_seconds": spent}]
         loop._step(np.arange(4), 0, 0)
         rates.append(loop.optimizer.param_groups[0]["lr"])
     assert (

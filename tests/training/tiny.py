@@ -35,6 +35,6 @@ def tiny_settings(model: str = "f-cru", *, seed: int = 0, options: dict | None =
 def without_times(record):
     """A ledger entry or log line without what may differ from call to call."""
     if isinstance(record, dict):
-        volatile = ("seconds", "validation_seconds", "seconds_per_epoch", "run", "finished")
+        volatile = ("seconds", "validation_seconds", "processor_seconds", "seconds_per_epoch", "run", "finished")
         return {key: without_times(value) for key, value in record.items() if key not in volatile}
     return [without_times(entry) for entry in record] if isinstance(record, list) else record

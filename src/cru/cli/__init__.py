@@ -9,8 +9,10 @@ if not (find_spec("typer") and find_spec("rich")):
 import typer
 
 from cru.cli import data
+from cru.cli.anomalies import anomalies
+from cru.cli.backtest import backtest
+from cru.cli.compare import compare
 from cru.cli.doctor import doctor
-from cru.cli.error_handling import ErrorHandlingGroup
 from cru.cli.figure import figure
 from cru.cli.fit import fit
 from cru.cli.forecast import forecast
@@ -21,13 +23,14 @@ from cru.cli.plot import plot
 from cru.cli.report import report
 from cru.cli.reproduce import reproduce
 from cru.cli.run import run
+from cru.cli.start import CommandGroup
 from cru.cli.stream import stream
 from cru.cli.table import table
+from cru.cli.view import view
 
 app = typer.Typer(
     name="cru",
-    cls=ErrorHandlingGroup,
-    no_args_is_help=True,
+    cls=CommandGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -35,6 +38,10 @@ app.command()(fit)
 app.command()(forecast)
 app.command()(impute)
 app.command()(plot)
+app.command()(backtest)
+app.command()(compare)
+app.command()(view)
+app.command()(anomalies)
 app.command()(run)
 app.command("list")(list_)
 app.command()(reproduce)

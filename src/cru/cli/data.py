@@ -1,4 +1,4 @@
-"""``cru data``: list, prepare and show datasets."""
+"""``cru data``: list, prepare and show datasets, and write sample tables."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console
-from cru.cli.options import DataDir, FigureFile
+from cru.cli.options import DataDir, FigureFile, TableFile
 
-app = typer.Typer(help="List, prepare and show datasets.", no_args_is_help=True)
+app = typer.Typer(help="List, prepare and show datasets, and write sample tables.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A dataset of `cru data list`.")]
 Seed = Annotated[int, typer.Option(help="Seed of simulation, split and subsampling.", min=0)]
@@ -27,6 +27,19 @@ def list_() -> None:
         table.add_row(entry.name, entry.about, entry.source, ", ".join(prepared(entry.name)) or "not yet")
     make_console().print(table)
     make_console().print(f"\nPrepared data is kept in {cache_dir()}.", soft_wrap=True)
+
+
+@app.command()
+def sample(name: Annotated[str, typer.Argument(help="A sample table: weather.")], out: TableFile) -> None:
+    """Write a sample table to a file, to try the other commands."""
+    from cru.data import sample as sample_table
+    from cru.data.table_files import write_file
+    from cru.forecaster.table_io import check_ending
+
+    check_ending(out)
+    table = sample_table(name)
+    write_file(table, out)
+    make_console().print(f"{len(table):,} rows in {out}: {', '.join(table.columns)}.", soft_wrap=True)
 
 
 @app.command()

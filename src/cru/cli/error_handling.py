@@ -1,6 +1,6 @@
 """Print an error of a command as one sentence, and choose the exit code."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -10,16 +10,26 @@ from cru.errors import InputError, RunError, printable
 FAILED = 1  # the run started and could not continue
 USER_ERROR = 2
 INTERRUPTED = 130  # the code of a shell for a command that Ctrl-C ended
+_UsageError: Any = typer.BadParameter.__base__  # of click, which typer has inside
 _OTHER_NAMES = {"duplicates": "average", "late": "drop_late"}  # Python arguments whose option has another name
 
 
 class ErrorHandlingGroup(TyperGroup):
     """A group of commands that prints errors for users without a traceback."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words before the command. Print an error as one line."""
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            print_usage_error(error)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Print an error as one sentence."""
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            print_usage_error(error)
         except (ValueError, OSError) as error:
             typer.secho(f"cru: {printable(self._sentence(error, ctx))}", fg="red", err=True)
             raise typer.Exit(USER_ERROR) from None
@@ -38,6 +48,17 @@ class ErrorHandlingGroup(TyperGroup):
         if isinstance(error, InputError):
             return " ".join(error.render(option_names(self.get_command(ctx, ctx.invoked_subcommand))).split())
         return " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
+
+
+def print_usage_error(error: Any) -> NoReturn:
+    """Print a wrong word or a missing option as one line, and exit. A group without a command prints its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        raise error
+    message = " ".join(error.format_message().split()).rstrip(".")
+    message += "" if message.endswith("?") else "."
+    command = error.ctx.command_path if error.ctx else "cru"
+    typer.secho(f"cru: {printable(message)} See `{command} --help`.", fg="red", err=True)
+    raise typer.Exit(USER_ERROR)
 
 
 def option_names(command: Any) -> dict[str, str]:

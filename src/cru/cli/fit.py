@@ -1,19 +1,14 @@
 """``cru fit``: fit a forecaster to a table."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from cru.cli.console import make_console, print_warnings
 from cru.cli.options import find_own_code
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-MAX_SCORE_ROWS = 40  # rows of the table of scores on the console
-BETTER_RULE = 0.99  # report a naive rule whose error is below this fraction of the error of the model
+from cru.cli.scores import print_better_baselines, print_errors
+from cru.errors import InputError
 
 
 def fit(
@@ -27,6 +22,13 @@ def fit(
         str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
     ] = None,
     variable: Annotated[str | None, typer.Option(help="Column of variable names, for a long table.")] = None,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds of variables, such as rain=nonnegative,visits=count. Also: number, binary, category. "
+            "Default: inferred."
+        ),
+    ] = None,
     average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
     model: Annotated[str, typer.Option(help="A model of `cru models`, or module:Class.")] = "mlp",
     base: Annotated[
@@ -37,7 +39,10 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed of split, initial weights and withheld values.", min=0)] = 0,
     history: Annotated[bool, typer.Option(help="Store the observations in the folder, for `cru forecast`.")] = True,
 ) -> None:
-    """Fit a model to a table of irregular observations. Write a folder for `forecast`, `impute`, `plot`, `stream`."""
+    """Fit a model to a table of irregular observations. Write a folder for `forecast`, `impute`, `plot`, `stream`.
+
+    Ctrl-C ends the training early. The best epoch so far is stored.
+    """
     from cru.forecaster import Forecaster
     from cru.forecaster.calibration import UNMEASURED, guarantee
     from cru.forecaster.serialization import check_free
@@ -48,17 +53,18 @@ def fit(
     over = "structural" if base else None
     forecaster = Forecaster(model, base=over, epochs=epochs, minutes=minutes or None, seed=seed)
     chosen = [name.strip() for name in values.split(",")] if values else None
-    columns = {"id": id_, "time": time, "values": chosen, "variable": variable}
+    columns = {"id": id_, "time": time, "values": chosen, "variable": variable, "kinds": _parse_kinds(kinds)}
     console = make_console()
     try:
         with print_warnings(console):
             forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("nothing is stored. For a shorter training, use --minutes or --epochs.") from None
+        raise KeyboardInterrupt("nothing is stored, because nothing is fitted yet or Ctrl-C came twice.") from None
     forecaster.save(out, history=history)
     scores, series, names = forecaster.scores_, forecaster._series(None), forecaster.names_
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
+    console.print(f"Kinds of values: {forecaster.kinds_.describe()}.", soft_wrap=True, markup=False)
     summary = f"R² {scores['r2']:.3f} (last value: {scores['r2_last_value']:.3f})"
     summary += f" on {scores['count']:,} withheld values of {scores['series']:,} series"
     if "coverage90" in scores:
@@ -67,33 +73,18 @@ def fit(
     if scores["r2"] <= max(0.0, scores["r2_last_value"]):
         rule = "the mean" if scores["r2_last_value"] < 0 else "the last value"
         console.print(f"No better than {rule}. Train longer, or use more data.", soft_wrap=True)
-    _print_scores(console, scores["table"])
+    print_errors(console, scores["table"], "Mean absolute error, in standard deviations", ".3f")
+    print_better_baselines(console, scores["table"], scores["details"])
     measured = forecaster.calibration_.measured
     console.print(guarantee(scores["series"]) if measured else UNMEASURED, soft_wrap=True)
 
 
-def _print_scores(console: "Console", rows: list[dict[str, Any]]) -> None:
-    """Print the table of scores, and every row in which a naive rule is better."""
-    from rich.table import Table
-
-    if not rows:
-        return
-    models = [name for name in rows[0] if name not in ("variable", "lead", "count")]
-    table = Table("variable", "lead time", "values", *models, title="Mean absolute error, in standard deviations")
-    for row in rows[:MAX_SCORE_ROWS]:
-        best = min(row[name] for name in models)
-        cells = [f"[bold]{row[name]:.3f}[/bold]" if row[name] == best else f"{row[name]:.3f}" for name in models]
-        table.add_row(escape(str(row["variable"])), row["lead"], f"{row['count']:,}", *cells)
-    console.print(table)
-    if len(rows) > MAX_SCORE_ROWS:
-        console.print(f"{len(rows) - MAX_SCORE_ROWS} more rows are in `scores_['table']`.", soft_wrap=True)
-    for row in rows:
-        better = [
-            name for name in models if name not in ("model", "structural") and row[name] < BETTER_RULE * row["model"]
-        ]
-        if better:
-            best = min(better, key=lambda name: row[name])
-            summary = (
-                f"{row['variable']}, {row['lead']}: {best} is better ({row[best]:.3f} against {row['model']:.3f})."
-            )
-            console.print(summary, soft_wrap=True, markup=False)
+def _parse_kinds(text: str | None) -> dict[str, str] | None:
+    """Convert a text such as "rain=nonnegative,visits=count" to a mapping from variables to kinds."""
+    if not text:
+        return None
+    parts = [part.rpartition("=") for part in text.split(",")]
+    wrong = [kind for name, _, kind in parts if not name.strip()]
+    if wrong:
+        raise InputError("kinds", "have the form rain=nonnegative,visits=count", repr(wrong[0]))
+    return {name.strip(): kind.strip() for name, _, kind in parts}

@@ -14,8 +14,16 @@ def plot(
     table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
     series: Annotated[str | None, typer.Option(help="The id of the series. Default: the first of the table.")] = None,
     horizon: Annotated[
-        str | None, typer.Option(help="Horizon after the last observation. Default: a tenth of the span.")
+        str | None, typer.Option(help="Horizon after the last observation. Default: a tenth of the time shown.")
     ] = None,
+    last: Annotated[
+        str | None, typer.Option(help='Show this much of the series, up to its last observation: "90D".')
+    ] = None,
+    variable: Annotated[str | None, typer.Option(help="Draw only this variable.")] = None,
+    components: Annotated[
+        bool,
+        typer.Option("--components", help="Draw one variable and, below it, the components of its mean."),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Output file: .png, .svg or .pdf. Default: SERIES.png.")] = None,
     allow_code: AllowCode = False,
 ) -> None:
@@ -31,6 +39,13 @@ def plot(
     observations, name = one_series(forecaster, table, series)
     console = make_console()
     with print_warnings(console):
-        figure = draw(forecaster, observations, horizon=as_length(horizon, forecaster))
+        figure = draw(
+            forecaster,
+            observations,
+            horizon=as_length(horizon, forecaster),
+            last=as_length(last, forecaster),
+            variable=variable,
+            components=components,
+        )
     path = save(figure, out or Path(f"{name or 'series'}.png".replace("/", "-")))
     console.print(f"Picture: {path}", soft_wrap=True)

@@ -1,5 +1,6 @@
 """``cru run``: train and score one model on one preset with one seed."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +70,7 @@ def train(
 
     engine, console = Engine(), make_console()
     title = f"{settings.preset} {settings.model.name} seed {settings.seed}"
-    callback = make_progress_callback(console, settings.model.name)
+    callback = make_progress_callback(settings.model.name, stream=sys.stdout, lines=True)
     if tensorboard and engine.main:
         callback = CallbackList(callback, TensorBoard(folder / "tensorboard"))
     if engine.main:

@@ -35,6 +35,9 @@ def stream(
     state: Annotated[
         Path | None, typer.Option(help="Continue from this file if it exists, and store the state in it at the end.")
     ] = None,
+    anomalies: Annotated[
+        float | None, typer.Option(help="Also judge each observation at this level, such as 0.001.")
+    ] = None,
     allow_code: AllowCode = False,
 ) -> None:
     """Read observations from standard input, one JSON object per line, and write a prediction for each.
@@ -44,6 +47,7 @@ def stream(
     continues.
     """
     from cru.forecaster import Forecaster
+    from cru.forecaster.anomalies import check_level
     from cru.forecaster.queries import check_levels
     from cru.locks import only_process
     from cru.training.checkpoint import check_writable
@@ -55,6 +59,7 @@ def stream(
     forecaster = Forecaster.load(model, allow_code=allow_code)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
+    judged = None if anomalies is None else check_level(anomalies, "anomalies")
     late = "drop" if drop_late else "refuse"
     if state is None:
         alone: Any = nullcontext()
@@ -69,14 +74,14 @@ def stream(
         live = forecaster.stream(late=late, state=kept)
         if start is not None and kept is None:
             live.update_many(start)
-        _stream(live, gap, levels, state)
+        _stream(live, gap, levels, judged, state)
 
 
-def _stream(live: "Stream", gap: float, levels: tuple[float, ...], state: Path | None) -> None:
+def _stream(live: "Stream", gap: float, levels: tuple[float, ...], judged: float | None, state: Path | None) -> None:
     """Respond to all lines of standard input, then store the state."""
     with Stop() as stop:
         try:
-            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop):
+            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop, judged):
                 sys.stdout.write(json.dumps(response) + "\n")
                 sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe
@@ -120,7 +125,7 @@ class Stop:
 
 
 def respond_all(
-    live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop
+    live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop, judged: float | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield a response for each line that is not blank, until the end of the input or a stop signal."""
     for number, line in enumerate(lines, 1):
@@ -128,7 +133,7 @@ def respond_all(
             continue
         stop.busy = True
         try:
-            response = respond(live, line, gap, levels)
+            response = respond(live, line, gap, levels, judged)
         except (ValueError, OverflowError) as error:
             sentence = error.render({"late": "--drop-late"}) if isinstance(error, InputError) else str(error)
             response = {"line": number, "error": " ".join(sentence.split())}
@@ -138,8 +143,10 @@ def respond_all(
             raise KeyboardInterrupt
 
 
-def respond(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) -> dict[str, Any]:
-    """Process one line and predict."""
+def respond(
+    live: "Stream", line: bytes, gap: float, levels: tuple[float, ...], judged: float | None = None
+) -> dict[str, Any]:
+    """Process one line and predict. If ``judged`` is given, also judge an observation at this level."""
 
     try:
         message = json.loads(line)
@@ -153,10 +160,12 @@ def respond(live: "Stream", line: bytes, gap: float, levels: tuple[float, ...]) 
     name, time, values = message.get("id"), message["time"], message.get("values")
     if values is not None and not isinstance(values, dict):
         raise ValueError('"values" must be an object from names to numbers.')
+    found = {} if values is None or judged is None else live.anomalies(name, time, values, level=judged)
     if values is not None and not live.update(name, time, values):
         return {"id": name, "time": time, "dropped": "late"}
     if gap and values is not None:
         clock = live.forecaster.clock_
         later = clock.stamp(clock.number(time) + gap)
         time = later if clock.kind == "number" else later.isoformat()
-    return {"id": name, "time": time, "predictions": live.predict(name, time, level=levels)}
+    predictions = {"predictions": live.predict(name, time, level=levels)}
+    return {"id": name, "time": time} | ({"anomalies": found} if found else {}) | predictions

@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from cru.forecaster import recalibration
+from cru.forecaster.kinds import Kinds
+from cru.forecaster.recalibration import Recalibration
 from cru.shapes import Bool, Float, Int64
 
 ENOUGH = 100  # least number of errors from which quantiles are estimated
+BORROWED = 200  # number of errors at which a variable's own quantiles and those of all variables have equal weight
 SERIES, BINS = 10, 8  # series per range of lead times, and the largest number of ranges
 SKEWED = 50  # with fewer series, the quantiles are made symmetric around zero
 COUPLED = 200  # largest number of variables whose samples are correlated; with more, they are independent
-_TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
-PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
+PROBABILITIES = recalibration.PROBABILITIES
 Z90 = NormalDist().inv_cdf(0.95)
 # Quantiles of N(0, 1), used where there are too few errors.
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
@@ -69,6 +72,8 @@ class Calibration:
     A model can be overconfident, and its errors can be skewed. Intervals made of these quantiles correct both. For
     exchangeable series they are split conformal intervals, which need no assumption about the distribution.
 
+    For variables that are never negative, the error becomes a normal score first (see `Recalibration`).
+
     Quantiles between two lead times are interpolated linearly in the logarithm of the lead time. Three lead times are
     special cases and come first: `UNREAD` (the variable is not observed yet, but others are), infinity (nothing is
     observed yet) and 0 (another variable is observed at the same time).
@@ -79,8 +84,9 @@ class Calibration:
     likeness: Float[np.ndarray, "coupled coupled"]  # correlation of errors at one time; empty above `COUPLED`
     constant: Bool[np.ndarray, " variable"]  # whether it has one value in the whole table
     mean_weight: Float[np.ndarray, " variable"]  # 0: predict the center, 1: predict the mean of the quantiles
-    floor: Float[np.ndarray, " variable"]  # lowest possible value in the user's units, `-LARGEST_CAP` for none
     cap: Float[np.ndarray, " variable"]  # upper limit of quantiles on a logarithmic scale, in the user's units
+    kinds: Kinds
+    recalibration: Recalibration
 
     @staticmethod
     def fit(
@@ -115,14 +121,16 @@ class Calibration:
         group = np.where(usual & (lead > 0), np.searchsorted(edges, lead, side="left"), -1)
         kept = [usual & (group == g) for g in range(len(edges) + 1) if (group == g).any()]
         leads = [*APART, *(float(np.median(lead[among])) for among in kept)]
-        each = _own(errors, usual, _shared(errors[usual], np.tile(NORMAL, (errors.shape[1], 1))))
+        shared = _shared(errors[usual], np.tile(NORMAL, (errors.shape[1], 1)))
+        each = _own(errors, usual, shared, borrowed=BORROWED if errors.shape[1] > 1 else 0)
         rare = [counted & (lead == apart) for apart in (UNREAD, np.inf)]
         own = [_own(errors, among, _shared(errors[among], each)) for among in rare]
         own += [_own(errors, usual & (lead == 0), each), *_nearest(errors, kept, each)]
         quantiles = np.round(own, 6)  # the precision of the saved file
         quantiles[:, constant] = 0
-        plain = np.zeros(len(constant)), np.full(len(constant), -LARGEST_CAP), np.full(len(constant), LARGEST_CAP)
-        return Calibration(np.array(leads), quantiles, likeness, constant, *plain)
+        weight, cap = np.zeros(len(constant)), np.full(len(constant), LARGEST_CAP)
+        plain = Kinds.numbers(len(constant)), Recalibration.none(len(constant))
+        return Calibration(np.array(leads), quantiles, likeness, constant, weight, cap, *plain)
 
     def widened(self, series: int) -> "Calibration":
         """Return a copy with wider quantiles for a table with fewer than `FEW_SERIES` series.
@@ -133,13 +141,28 @@ class Calibration:
         factor = widening(series) if self.measured else 1.0
         return dataclasses.replace(self, quantiles=np.round(factor * self.quantiles, 6))
 
+    def of_variable(self, k: int) -> "Calibration":
+        """Return the calibration of one variable alone."""
+        only = slice(k, k + 1)
+        return Calibration(
+            leads=self.leads,
+            quantiles=self.quantiles[:, only],
+            likeness=np.eye(1),
+            constant=self.constant[only],
+            mean_weight=self.mean_weight[only],
+            cap=self.cap[only],
+            kinds=self.kinds.of_column(k),
+            recalibration=self.recalibration.of_variable(k),
+        )
+
     @property
     def measured(self) -> bool:
         """Whether any variable has quantiles estimated from errors, or all variables are constant."""
-        return bool(self.constant.all()) or not np.allclose(self.quantiles[:, ~self.constant], NORMAL, atol=1e-5)
+        own = bool(self.constant.all() or self.recalibration.used.any())
+        return own or not np.allclose(self.quantiles[:, ~self.constant], NORMAL, atol=1e-5)
 
     def quantile(self, p: float, lead: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
-        """Return the ``p``-quantile of the standardised error of each variable at its lead time."""
+        """Return the ``p``-quantile of the standardised error, or normal score, of each variable at its lead time."""
         upper = int(np.clip(np.searchsorted(PROBABILITIES, p), 1, len(PROBABILITIES) - 1))
         low, high = PROBABILITIES[upper - 1 : upper + 1]
         share = np.clip((p - low) / (high - low), 0, 1)
@@ -161,7 +184,7 @@ class Calibration:
         return root
 
     def draw(self, uniform: Float[np.ndarray, "n variable"], lead: Float[np.ndarray, "n variable"]) -> np.ndarray:
-        """Map uniform numbers to standardised errors by the inverse of their distribution function."""
+        """Map uniform numbers to standardised errors, or normal scores, by the inverse distribution function."""
         upper = np.clip(np.searchsorted(PROBABILITIES, uniform), 1, len(PROBABILITIES) - 1)
         low, high = PROBABILITIES[upper - 1], PROBABILITIES[upper]
         share = np.clip((uniform - low) / (high - low), 0, 1)
@@ -203,25 +226,36 @@ class Calibration:
             "likeness": self.likeness.tolist(),
             "constant": self.constant.tolist(),
             "mean_weight": self.mean_weight.tolist(),
-            "floor": self.floor.tolist(),
             "cap": self.cap.tolist(),
+            "recalibration": self.recalibration.to_dict(),
         }
 
     @staticmethod
-    def from_dict(saved: dict[str, Any]) -> "Calibration":
-        """Restore a calibration from the output of `to_dict`."""
+    def from_dict(saved: dict[str, Any], kinds: Kinds) -> "Calibration":
+        """Restore a calibration from the output of `to_dict`, and the kinds of the variables."""
         likeness = np.array(saved["likeness"]).reshape(2 * (len(saved["likeness"]),))
         leads = np.array([*APART, *saved["leads"]])
         constant = np.array(saved["constant"], bool)
-        others = (np.array(saved[key]) for key in ("mean_weight", "floor", "cap"))
-        return Calibration(leads, np.array(saved["quantiles"]), likeness, constant, *others)
+        weight, cap = (np.array(saved[key]) for key in ("mean_weight", "cap"))
+        again = Recalibration.from_dict(saved["recalibration"])
+        return Calibration(leads, np.array(saved["quantiles"]), likeness, constant, weight, cap, kinds, again)
 
 
-def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Estimate the quantiles of each variable; return ``otherwise`` for variables with too few errors."""
+def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray, *, borrowed: int = 0) -> np.ndarray:
+    """Estimate the quantiles of each variable; return ``otherwise`` for variables with too few errors.
+
+    Args:
+        errors: standardised errors.
+        counted: which of the errors to use.
+        otherwise: quantiles of a larger group.
+        borrowed: the larger group counts as so many errors. A 95 % quantile of a hundred errors alone is often wrong by
+            half of its size.
+    """
     found = otherwise.copy()
-    for k in np.flatnonzero(counted.sum(0) >= ENOUGH):
-        found[k] = _quantiles(errors[counted[:, k], k])
+    count = counted.sum(0)
+    for k in np.flatnonzero(count >= ENOUGH):
+        weight = count[k] ** 2 / (count[k] ** 2 + borrowed**2)
+        found[k] = weight * _quantiles(errors[counted[:, k], k]) + (1 - weight) * otherwise[k]
     return found
 
 

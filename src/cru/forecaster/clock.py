@@ -28,6 +28,7 @@ _SPELLED = {
     "S": "s",
     "second": "s",
 }
+_LENGTH = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _STEPS = {"D": (1, 7, 14, 28, 91, 365), "h": (1, 2, 3, 6, 12), "min": (1, 2, 5, 10, 15, 30), "s": (1, 2, 5, 10, 15, 30)}
 
 
@@ -190,13 +191,30 @@ class Clock:
             raise InputError(argument, "be longer than zero", repr(length))
         return found
 
-    def written(self, length: float) -> str:
+    def written(self, length: float, unit: str | None = None) -> str:
         """Write a length of time as text: the number, followed by the unit for dates.
 
-        >>> Clock(kind="date", unit="D").written(30.26)
-        '30.3D'
+        Args:
+            length: in the unit of the clock.
+            unit: of the text, such as that of a horizon. None: the coarsest unit in which the number is at least 2.
+
+        >>> Clock(kind="date", unit="h").written(2160.0), Clock(kind="date", unit="h").written(2160.0, "h")
+        ('90D', '2160h')
         """
-        return f"{length:.0f}{self.unit}" if length >= 100 else f"{length:.3g}{self.unit}"
+        if self.kind != "number":
+            whole = length * UNITS[self.unit] * (1 + 1e-9)
+            unit = unit or next((name for name in ("D", "h", "min", "s", "ms") if 2 * UNITS[name] <= whole), self.unit)
+            length *= UNITS[self.unit] / UNITS[unit]
+        return f"{length:.0f}{unit or ''}" if length >= 100 else f"{length:.3g}{unit or ''}"
+
+    def unit_of(self, length: Any) -> str | None:
+        """Return the unit in which a user wrote a length of time, or None.
+
+        >>> Clock(kind="date", unit="h").unit_of("3 weeks")
+        'W'
+        """
+        match = _LENGTH.fullmatch(length) if isinstance(length, str) else None
+        return _unit(match[2]) if match and self.kind != "number" else None
 
     def _parsed(self, length: Any, argument: str) -> float:
         tick = UNITS[self.unit] // 1000  # microseconds, because 64-bit nanoseconds overflow after 292 years
@@ -204,9 +222,9 @@ class Clock:
             return length / datetime.timedelta(microseconds=tick)
         if isinstance(length, np.timedelta64) and np.datetime_data(length)[0] not in ("Y", "M", "generic"):
             return float(length.astype("timedelta64[us]") / np.timedelta64(tick, "us"))
-        match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", length) if isinstance(length, str) else None
-        unit = _SPELLED.get(match[2].removesuffix("s"), match[2]) if match else None
-        if match is None or unit not in UNITS:
+        match = _LENGTH.fullmatch(length) if isinstance(length, str) else None
+        unit = _unit(match[2]) if match else None
+        if match is None or unit is None:
             rule = f"be a number with its unit ({', '.join(UNITS)}), such as '30D', because the times are dates"
             raise InputError(argument, rule, repr(length))
         return float(match[1]) * UNITS[unit] / UNITS[self.unit]
@@ -256,6 +274,12 @@ class Clock:
     @property
     def _origin(self) -> np.datetime64:
         return np.datetime64(datetime.datetime.fromisoformat(str(self.origin)), "us")
+
+
+def _unit(text: str) -> str | None:
+    """Return the unit that a text such as "weeks" means, or None."""
+    unit = _SPELLED.get(text.removesuffix("s"), text)
+    return unit if unit in UNITS else None
 
 
 def _moments(moments: list[datetime.date]) -> Column:

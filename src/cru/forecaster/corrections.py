@@ -171,6 +171,8 @@ def train_corrections(
                 record = {"epoch": epoch + 1, "loss": loss, "validation": judged}
                 callback.on_epoch(record | {"seconds": time.perf_counter() - begun}, better=better)
                 spent = time.process_time() - started
+                if callback.should_stop():
+                    break
                 if (minutes is not None and spent > 60 * minutes) or (patience is not None and waited >= patience):
                     break
         finally:

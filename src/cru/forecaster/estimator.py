@@ -10,10 +10,12 @@ import numpy as np
 from cru.data import Scaler, SeriesSet
 from cru.data.columns import is_polars
 from cru.errors import InputError
+from cru.forecaster.analysis import Analysis
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
+from cru.forecaster.error_distribution import ErrorDistribution
+from cru.forecaster.kinds import Kind, Kinds, check_kinds
 from cru.forecaster.queries import (
-    Predict,
     Query,
     calibrated,
     check_lead_times,
@@ -24,8 +26,7 @@ from cru.forecaster.queries import (
     predict_scaled,
     requested_times,
 )
-from cru.forecaster.scoring import compare, constant, errors_of, judge, r_squared
-from cru.forecaster.sklearn_api import Estimator
+from cru.forecaster.scoring import constant, errors_of, judge, r_squared
 from cru.forecaster.table_io import (
     Columns,
     check_sensible,
@@ -36,9 +37,9 @@ from cru.forecaster.table_io import (
     read_new_table,
     read_training_table,
 )
-from cru.models import NAIVE, Model
-from cru.models.corrected import CorrectedModel
-from cru.training.callbacks import Callback, make_stderr_progress_callback
+from cru.models import Model
+from cru.training.callbacks import Callback, make_progress_callback
+from cru.training.interruption import StopOnInterrupt
 from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 Fitted = TypeVar("Fitted", bound="Forecaster")
 
 
-class Forecaster(Estimator):
+class Forecaster(Analysis):
     """Impute and forecast irregular time series of a table, with calibrated uncertainty.
 
     The default model has two parts. A structural model is an exact Gaussian model of each variable. An `mlp` network
@@ -55,7 +56,7 @@ class Forecaster(Estimator):
     forecasts from the past. A table with more than 100 variables gets the structural model only.
 
     Every prediction has a mean, a median, a standard deviation and intervals. The mean of a skewed variable differs
-    from its median. If a skewed variable is never negative in training, its intervals do not go below 0.
+    from its median. Predictions are possible values: each variable has a kind, which is inferred or declared in `fit`.
 
     Args:
         model: a name in `cru.models.MODELS`, or "module:Class" for a class of your own.
@@ -64,17 +65,15 @@ class Forecaster(Estimator):
         options: options of the model; `cru models NAME` lists them. The default `hidden_size` follows from the number
             of variables.
         epochs: maximum number of epochs. None means 24 for the default model, and 100 for recurrent models.
-        minutes: time limit of the training, checked after each epoch. It counts processor time for the default model,
-            and wall-clock time for recurrent models. None means no limit.
+        minutes: limit of the processor time of the training, checked after each epoch. None means no limit.
         patience: stop after this many epochs without a better validation score. None means never.
         batch_size: number of series in one optimizer step of a recurrent model. The default model ignores it.
         learning_rate: initial learning rate of a recurrent model; it decays to a tenth. The default model ignores it.
         seed: seed of the split, the initial weights and the choice of withheld values.
-        progress: show a progress bar on a terminal, otherwise one line per epoch, on standard error.
+        progress: show progress bars on a terminal and in a notebook.
 
-    >>> dates = list(pd.date_range("2024-01-01", periods=3)) * 5
-    >>> frame = pd.DataFrame({"station": [*"aaabbbcccdddeee"], "date": dates, "tmax": np.arange(15.0)})
-    >>> forecaster = Forecaster("mean").fit(frame, id="station", time="date", values=["tmax"])
+    >>> table = cru.data.sample("weather")
+    >>> forecaster = Forecaster("climatology").fit(table, id="station", time="date", values=["TMAX", "TMIN"])
     >>> forecaster.forecast(horizon="2D", level=[50, 90]).columns.tolist()
     ['station', 'date', 'variable', 'mean', 'median', 'std', 'lo-50', 'hi-50', 'lo-90', 'hi-90']
     """
@@ -83,9 +82,11 @@ class Forecaster(Estimator):
     name_: str  # name of the fitted model
     scaler_: Scaler
     calibration_: Calibration
+    errors_: ErrorDistribution | None  # of one-step-ahead predictions; None if the model uses later observations
     clock_: Clock
     columns_: Columns
-    names_: tuple[str, ...]
+    names_: tuple[str, ...]  # with a column for each category
+    kinds_: Kinds  # of the variables of the table
     options_: dict[str, Any]  # of the fitted model, defaults included
     gap_: float  # median time between observations, in the unit of the clock
     history_: SeriesSet | None  # the training table; forecasts start at its end
@@ -119,11 +120,13 @@ class Forecaster(Estimator):
         id: str | None = None,  # noqa: A002 - what the column is called everywhere
         values: Sequence[str] | str | None = None,
         variable: str | None = None,
+        kinds: Mapping[str, str] | None = None,
         duplicates: Literal["refuse", "mean"] = "refuse",
     ) -> "Forecaster":
         """Fit the model to a table and calibrate its intervals.
 
-        A wide table has one column for each variable. A long table has one row for each observation.
+        A wide table has one column for each variable. A long table has one row for each observation. Ctrl-C ends the
+        training and keeps its best epoch so far. A second Ctrl-C stops `fit` without a result.
 
         Args:
             table: a pandas or polars frame, or the path of a .csv or .parquet file. Rows may come in any order.
@@ -132,6 +135,8 @@ class Forecaster(Estimator):
             id: the column that names the series of a row. None: the table is one series.
             values: the columns of observations. None: all other columns. A long table has one.
             variable: the column of a long table that names the variable of a row.
+            kinds: the kind of some variables, such as ``{"rain": "nonnegative"}``: "number", "nonnegative", "count",
+                "binary" or "category". Kinds that are not given are inferred.
             duplicates: "refuse" two rows of a series at the same time, or take their "mean".
 
         Returns:
@@ -140,20 +145,33 @@ class Forecaster(Estimator):
         Raises:
             ValueError: a parameter is wrong, or the table cannot be used. The message names the rule that is broken.
         """
-        from cru.forecaster.fitting import default_options, divide, fit_model, fit_rules, needs_base
-
         params = self._plain_params()
-        name, seed = params["model"], params["seed"]
+        seed = params["seed"]
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             raise InputError("seed", "be a whole number of at least 0", repr(seed))
         if params["options"] is not None and not isinstance(params["options"], Mapping):
             raise InputError("options", "be a mapping from names to values", f"{params['options']!r}")
+        declared = check_kinds(kinds)
         chosen = (values,) if isinstance(values, str) else None if values is None else tuple(values)
-        asked = Columns(id=id, time=time, values=chosen, variable=variable, duplicates=duplicates)
-        series, clock, columns = read_training_table(table, asked)
+        categories: dict[str, tuple[str, ...]] = {name: () for name, kind in declared.items() if kind == "category"}
+        asked = Columns(
+            id=id, time=time, values=chosen, variable=variable, duplicates=duplicates, categories=categories
+        )
+        return self._fit(*read_training_table(table, asked), declared)
+
+    def _fit(self, series: SeriesSet, clock: Clock, columns: Columns, declared: Mapping[str, Kind]) -> "Forecaster":
+        """Fit the model to series in the user's units. ``declared`` are the kinds that the user declares."""
+        from cru.forecaster.anomalies import fit_errors
+        from cru.forecaster.fitting import default_options, divide, fit_model, needs_base
+        from cru.forecaster.held_out import compare_held_out, compared_part, find_better_baselines, score_rows
+
+        params = self._plain_params()
+        name, seed = params["model"], params["seed"]
         empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
         if empty:
             raise InputError(rule="hold at least one reading", hint="Leave it out.", column=empty[0])
+        found_kinds = Kinds.infer(series, declared, columns.categories)
+        found_kinds.check(series, clock)
         if params["base"] not in (None, "structural"):
             raise InputError("base", "be 'structural' or None", f"{params['base']!r}")
         given = params["options"] or {}
@@ -165,38 +183,50 @@ class Forecaster(Estimator):
         with np.errstate(over="ignore", invalid="ignore"):  # `check_sensible` refuses values that overflow
             scaler = Scaler.fit(parts.train.values, parts.train.mask)
         check_sensible(series, scaler)
-        _warn(find_outliers(series), stacklevel=3)
-        fitted = fit_model(
-            series,
-            clock,
-            parts,
-            scaler,
-            model=name,
-            base=params["base"],
-            options=default_options(name, len(series.names), given) if alone else given,
-            training=training,
-            epochs=params["epochs"],
-            seed=seed,
-            callback=self._callback(),
-        )
-        scaler, never = fitted.scaler, constant(series)
-        errors = errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict)
-        self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, scaler
-        self.clock_, self.columns_ = clock, columns
-        self.names_, self.options_, self.history_ = series.names, fitted.options, series
-        self.gap_ = median_gap(series)
-        self.calibration_ = errors.with_mean_weight(errors.calibration().widened(len(series)), scaler, series)
-        rules = fit_rules(parts.train.scaled_by(scaler), [name for name in NAIVE if name != "mean"], seed)
-        rivals: dict[str, tuple[Model, Predict | None]] = {name: (rule, None) for name, rule in rules.items()}
-        if isinstance(fitted.model, CorrectedModel):
-            rivals = {"structural": (fitted.model, fitted.model.uncorrected), **rivals}
-        found = {"model": errors_of(fitted.model, fitted.judged, never, seed=seed, predict=fitted.predict, most=1)}
-        for rival, (one, predict) in rivals.items():
-            found[rival] = errors_of(one, fitted.judged, never, seed=seed, predict=predict, most=1)
-        self.scores_ = judge(errors, len(series)) | {
-            "r2_last_value": r_squared(errors_of(rules["last-value"], fitted.judged, never, seed=seed)),
-            "table": compare(found, series.names, self.gap_),
-        }
+        _warn(find_outliers(series), stacklevel=4)
+        with StopOnInterrupt(self._callback()) as callback:
+            callback.on_stage("preparation")
+            fitted = fit_model(
+                series,
+                clock,
+                parts,
+                scaler,
+                found_kinds,
+                model=name,
+                base=params["base"],
+                options=default_options(name, len(series.names), given) if alone else given,
+                training=training,
+                epochs=params["epochs"],
+                seed=seed,
+                callback=callback,
+            )
+            _warn([callback.warning] if callback.warning else [], stacklevel=4)
+            callback.on_stage("calibration")
+            errors = errors_of(fitted.model, fitted.judged, constant(series), seed=seed, predict=fitted.predict)
+            self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, fitted.scaler
+            self.clock_, self.columns_ = clock, columns
+            self.names_, self.options_, self.history_ = series.names, fitted.options, series
+            self.gap_ = median_gap(series)
+            self.kinds_ = found_kinds
+            calibration = errors.calibration(fitted.scaler, found_kinds).widened(len(series))
+            self.calibration_ = errors.with_mean_weight(calibration, fitted.scaler, series)
+            scaled = series.scaled_by(fitted.scaler)
+            self.errors_ = fit_errors(fitted.model, fitted.judged, scaled, errors.constant, self.gap_, seed)
+            errors = compared_part(errors)
+            compared = compare_held_out(
+                errors,
+                fitted,
+                parts,
+                plain=scaler,
+                calibration=self.calibration_,
+                clock=clock,
+                gap=self.gap_,
+                series=len(series),
+                seed=seed,
+            )
+            self.scores_ = judge(errors, len(series), self.gap_, fitted.scaler, found_kinds)
+            self.scores_ |= {"r2_last_value": compared.r2_last_value} | score_rows(compared.comparison)
+            _warn(find_better_baselines(compared.comparison, fitted.name), stacklevel=4)
         return self
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
@@ -241,7 +271,8 @@ class Forecaster(Estimator):
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
         times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
-        return self._answer(insert_query_times(series, times), levels, polars=self._polars(table))
+        query, polars, unit = insert_query_times(series, times), self._polars(table), self.clock_.unit_of(horizon)
+        return self._answer(query, levels, polars=polars, title="forecast", unit=unit)
 
     def impute(self, table: Any = None, level: Any = (90,)) -> Any:
         """Predict every missing value of a table.
@@ -263,7 +294,8 @@ class Forecaster(Estimator):
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
         rows = np.flatnonzero(~series.mask.all(1))
-        return self._answer(Query(series, rows), levels, polars=self._polars(table), wanted=~series.mask[rows])
+        wanted, polars = ~series.mask[rows], self._polars(table)
+        return self._answer(Query(series, rows), levels, polars=polars, wanted=wanted, title="impute")
 
     def sample(
         self, n: int, table: Any = None, *, at: Any = None, horizon: Any = None, every: Any = None, seed: int = 0
@@ -303,7 +335,8 @@ class Forecaster(Estimator):
             series, times = requested_times(series, at, self.clock_, self.columns_)
         query = insert_query_times(series, times)
         lead = lead_times(query.series, causal=self.model_.causal)[query.rows]
-        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=3)
+        unit = self.clock_.unit_of(horizon)
+        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=3)
         drawn = trajectories(self, series, times, n, seed=seed)
         size = len(self.names_)
         return long_frame(
@@ -395,11 +428,13 @@ class Forecaster(Estimator):
         return load(Path(folder), cls, allow_code=allow_code)
 
     def _callback(self) -> Callback:
-        return make_stderr_progress_callback(self.model, self.minutes) if self.progress else Callback()
+        return make_progress_callback("fit", self.minutes) if self.progress else Callback()
 
     def _series(self, table: Any) -> SeriesSet:
         if table is not None:
             series = read_new_table(table, self.columns_, self.clock_, self.names_, self.scaler_)
+            self.kinds_.check(series, self.clock_)
+            _warn(self.kinds_.warnings(series), stacklevel=4)
             _warn(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)
             return series
         if self.history_ is None:
@@ -410,12 +445,19 @@ class Forecaster(Estimator):
         return self.columns_.polars if table is None else is_polars(table)
 
     def _answer(
-        self, query: Query, levels: tuple[float, ...], *, polars: bool, wanted: np.ndarray | None = None
+        self,
+        query: Query,
+        levels: tuple[float, ...],
+        *,
+        polars: bool,
+        wanted: np.ndarray | None = None,
+        title: str = "predict",
+        unit: str | None = None,
     ) -> Any:
         series, rows = query.series.scaled_by(self.scaler_), query.rows
-        said = predict_scaled(self.model_, series).take(rows)
+        said = predict_scaled(self.model_, series, title=title if self.progress else None).take(rows)
         lead = lead_times(series, causal=self.model_.causal)[rows]
-        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_), stacklevel=4)
+        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=4)
         answer = calibrated(said, lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels)
         wanted = np.ones(answer.mean.shape, bool) if wanted is None else wanted
         row, column = np.nonzero(wanted)

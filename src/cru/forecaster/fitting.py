@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ from cru.data.random import generator
 from cru.evaluation import evaluate
 from cru.forecaster.clock import Clock, find_calendar
 from cru.forecaster.corrections import FOLD, draw_parts, train_corrections, with_folds
+from cru.forecaster.kinds import Kinds
 from cru.forecaster.masking import make_training_task
+from cru.forecaster.periods import find_periods
 from cru.forecaster.queries import Predict, lead_times
 from cru.forecaster.table_io import check_sensible, median_gap
 from cru.forecaster.transforms import choose_log_scales
@@ -37,7 +39,8 @@ LONG = 500  # longest part of a series in validation and in the structural fit, 
 EPOCH = (320, 1000)  # fewest and most windows of an epoch
 MOST_VARIABLES = 100  # most variables for a network on top of the structural model
 PREPARED = 128  # parts of series in a batch of the structural fit
-JUDGED = 60_000  # approximate number of time points on which a cross-fitted model is scored
+JUDGED = (60_000, 200_000)  # approximate limits of the time points on which a model is scored
+HARMONICS = 2  # of a period of the periodogram
 PROCESSES = 3  # number of Ornstein-Uhlenbeck processes
 SLOWEST = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
 LEVEL = 1000.0  # time constant of the level, in typical spans of a series
@@ -154,6 +157,7 @@ def fit_model(
     clock: Clock,
     parts: Parts,
     scaler: Scaler,
+    kinds: Kinds,
     *,
     model: str,
     base: str | None,
@@ -170,6 +174,7 @@ def fit_model(
         clock: of the times in the table. Dates have calendar periods.
         parts: training and validation part from `divide`, for models that need a validation part.
         scaler: of the training part.
+        kinds: of the variables.
         model: name in the registry, or "module:Class".
         base: "structural", or None for the model alone.
         options: of the model.
@@ -187,15 +192,15 @@ def fit_model(
         return Fitted(made, model, dict(options), scaler, parts.validation, None)
     name = "corrected" if above else "structural" if alone else model
     chosen = structural_options(series, clock)
+    calendar = chosen.pop("calendar")
     pieces = _pieces(series)
     gap = median_gap(series)
     config = StructuralConfig(**chosen)
-    scales = choose_log_scales(pieces, config, TYPICAL_GAP / gap, seed)
+    scales = choose_log_scales(pieces, kinds, config, TYPICAL_GAP / gap, seed)
     scaler = Scaler.fit(series.values, series.mask, log_scale=scales)
     check_sensible(series, scaler)
     if above:
         given = [f"{key}={json.dumps(value)}" for key, value in options.items()]
-        calendar = list(find_calendar(series, clock, gap).phases)
         chosen |= {"network": model, "network_options": given, "gap": gap, "calendar": calendar}
         if not entry(model).model.pointwise:
             scaled = Parts(*(part.scaled_by(scaler) for part in parts))
@@ -205,8 +210,10 @@ def fit_model(
         chosen |= dict(options)
     made = _create(name, pieces.scaled_by(scaler), chosen, gap, seed)
     made.prepare(Batches(pieces.scaled_by(scaler), PREPARED, made.dtype, torch.device("cpu")))
+    rows = int(np.clip(len(series.times), *JUDGED))
     if not isinstance(made, CorrectedModel):
-        return Fitted(made.eval(), name, chosen, scaler, _some(pieces.scaled_by(scaler), CALIBRATE), None)
+        judged = draw_parts(pieces.scaled_by(scaler), rows, LONG, generator(seed, "judged"))
+        return Fitted(made.eval(), name, chosen, scaler, judged, None)
     folded = with_folds(series.scaled_by(scaler), made.members, seed)
     limits = {"epochs": epochs, "minutes": training.minutes, "patience": training.patience}
     train_corrections(made, folded, seed=seed, callback=callback, **limits)  # type: ignore[arg-type]
@@ -215,26 +222,18 @@ def fit_model(
     def predict(batch: Any) -> Prediction:
         return corrected.held_out(batch, batch.extras[FOLD])
 
-    judged = draw_parts(folded, JUDGED, LONG, generator(seed, "judged"))
+    judged = draw_parts(folded, rows, LONG, generator(seed, "judged"))
     return Fitted(made.eval(), name, chosen, scaler, judged, predict)
-
-
-def fit_rules(train: SeriesSet, names: Sequence[str], seed: int) -> dict[str, Model]:
-    """Fit naive rules as baselines, on at most `CALIBRATE` scaled series."""
-    whole = make_training_task(_some(train, CALIBRATE), (seed, _TRAIN))
-    spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(train))
-    rules = {name: create(name, spec) for name in names}
-    for rule in rules.values():
-        rule.prepare(Batches(whole, PREPARED, rule.dtype, torch.device("cpu")))
-        rule.eval()
-    return rules
 
 
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     """Choose the components of the structural model from the times of a table.
 
     Time constants range from the typical gap to half of a typical series, or `SLOWEST` / 2 gaps if that is shorter.
-    Periods come from the calendar.
+    Periods come from the calendar, and from the periodogram of the table.
+
+    Returns:
+        Options of a `CorrectedModel`; "calendar" has the periods whose phase is a feature.
     """
     gap = median_gap(series)
     some = series.lengths > 0
@@ -243,11 +242,14 @@ def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     span = float(np.median(spans)) if len(spans) else gap
     slowest = max(0.5 * min(span, SLOWEST * gap), 2 * gap)
     calendar = find_calendar(series, clock, gap)
+    found = find_periods(series, gap, calendar.phases)
+    waves = [period / k for period in found for k in range(1, HARMONICS + 1) if period / k > 2 * gap]
     return {
         "time_constants": np.geomspace(gap, slowest, PROCESSES).tolist(),
-        "periods": list(calendar.oscillators),
-        "season": list(calendar.season),
+        "periods": [*calendar.oscillators, *waves],
+        "season": [*calendar.season, *waves],
         "level": LEVEL * max(span, gap),
+        "calendar": [*calendar.phases, *found],
     }
 
 
@@ -312,6 +314,8 @@ def learn(
         with threads_for(work_of(made, validation, training.batch_size)):
             untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
         loop.run()
+        if not (loop.progress.epoch or isinstance(made, CorrectedModel)):
+            raise KeyboardInterrupt  # the callback ended the training before there was anything to keep
         # A new corrected model is the structural model, which counts as epoch 0.
         trained = not isinstance(made, CorrectedModel) or loop.progress.best_score < untrained["hidden"]["nll"]
         made.load_state_dict(loop.checkpointer.best_weights() if trained else start)

@@ -7,6 +7,7 @@ import numpy as np
 from cru.data import SeriesSet, Task
 from cru.data.random import generator
 from cru.data.tasks import hide
+from cru.forecaster.kinds import joint_columns
 from cru.shapes import Bool, Int64
 
 VALUES = 0.15  # share of single values withheld
@@ -30,8 +31,8 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
       time points after its start, so that short lead times are as frequent as long ones.
 
     Withheld values are targets, and only they are scored. Some shown values are targets, too, so that a model also
-    learns to reproduce its observations. In half of the series of the last two kinds, some withheld time points are
-    removed. So predictions must not depend on the queries in between.
+    learns to reproduce its observations. The columns of a category are withheld together. In half of the series of the
+    last two kinds, some withheld time points are removed. So predictions must not depend on the queries in between.
 
     Args:
         series: the series to withhold values from.
@@ -51,6 +52,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     runs = _runs(series, rng, RUNS, 1) | _runs(series, rng, OWN_RUNS, len(series.names))
     start, end = _forecast_range(series, rng)
     withheld |= ((kind == 1)[:, None] & runs) | ((kind == 2) & (series.step_index >= start))[:, None]
+    withheld = withheld[:, joint_columns(series.names)]
     told = rng.random(series.values.shape) < SHOWN_TARGETS
     task = dataclasses.replace(
         hide(series, withheld),

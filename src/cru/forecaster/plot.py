@@ -1,4 +1,4 @@
-"""Plot one series: observations, mean, 50 % and 90 % intervals, and shaded gaps without observations."""
+"""Plot one series: observations, mean, intervals, shaded gaps without observations, and the components of the mean."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,9 +7,11 @@ import numpy as np
 
 from cru.data.columns import DataTable
 from cru.data.tables import check_key, codes
-from cru.errors import InputError, literal, some
+from cru.errors import InputError, did_you_mean, literal, some
+from cru.forecaster.calibration import Z90
+from cru.forecaster.components import CORRECTION, Division, check_structural, divide, time_constants
 from cru.forecaster.estimator import Forecaster
-from cru.forecaster.queries import insert_query_times, last_observation_times
+from cru.forecaster.queries import Query, insert_query_times, last_observation_times
 from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, style_axes
 
 if TYPE_CHECKING:
@@ -19,9 +21,19 @@ _GAP = "#EFEFEF"
 _POINTS = 400  # of the curves, in addition to the times of the observations
 _LONG = 5  # a gap is shaded if it is longer than this many median gaps
 _PANELS = 8
+_COMPONENT = 0.8  # height of the panel of a component, in inches
 
 
-def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horizon: Any = None) -> "Figure":
+def draw(
+    forecaster: Forecaster,
+    table: Any,
+    *,
+    series: str | None = None,
+    horizon: Any = None,
+    last: Any = None,
+    variable: str | None = None,
+    components: bool = False,
+) -> "Figure":
     """Plot the observations and predictions of one series, with a forecast after the last observation.
 
     The figure has one panel for each variable, and shows at most the 8 variables with the most observations.
@@ -30,24 +42,37 @@ def draw(forecaster: Forecaster, table: Any, *, series: str | None = None, horiz
         forecaster: a fitted forecaster.
         table: the observations, with the columns of the training table.
         series: id of the series. None: the series of the first row.
-        horizon: length of the forecast. None: a tenth of the time span, but at least 5 median gaps.
+        horizon: length of the forecast. None: a tenth of the time shown, but at least 5 median gaps.
+        last: how much of the series to show before its last observation. None: all of it.
+        variable: plot only this variable.
+        components: plot one variable, by default the one with the most observations, and below it a panel for each
+            component.
 
     Raises:
         NotFittedError: the forecaster is not fitted.
-        ValueError: the table, the horizon or the id is wrong.
+        ValueError: the table, the horizon, the id or the variable is wrong, or the model has no components.
     """
     forecaster._check_fitted()
+    if components:
+        check_structural(forecaster)
+    if variable is not None and variable not in forecaster.names_:
+        hint = literal(did_you_mean(variable, forecaster.names_))
+        raise InputError("variable", "be a variable of the training table", repr(variable), hint)
     readings, name = one_series(forecaster, table, series)
     clock = forecaster.clock_
     seen = forecaster._series(readings)
-    first, last = seen.times[0], last_observation_times(seen)[0]
-    ahead = clock.duration(horizon, "horizon") if horizon is not None else max((last - first) / 10, 5 * forecaster.gap_)
+    end = last_observation_times(seen)[0]
+    first = seen.times[0] if last is None else max(seen.times[0], end - clock.duration(last, "last"))
+    ahead = clock.duration(horizon, "horizon") if horizon is not None else max((end - first) / 10, 5 * forecaster.gap_)
     # Points just before each observation show how a causal model jumps there.
-    tick = (last + ahead - first) * 1e-4
-    grid = np.unique(np.concatenate([np.linspace(first, last + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
-    said = forecaster._answer(insert_query_times(seen, [grid]), (50.0, 90.0), polars=False)
-    shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[:_PANELS])
-    return _figure(forecaster, seen, said, shown, name)
+    tick = (end + ahead - first) * 1e-4
+    grid = np.unique(np.concatenate([np.linspace(first, end + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
+    query = insert_query_times(seen, [grid[grid >= first]])
+    said = forecaster._answer(query, (50.0, 90.0), polars=False)
+    shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[: 1 if components else _PANELS])
+    if variable is not None:
+        shown = np.array([forecaster.names_.index(variable)])
+    return _figure(forecaster, seen.keep(seen.times >= first), said, shown, name, query if components else None)
 
 
 def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[DataTable, str]:
@@ -65,14 +90,19 @@ def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[
     return frame.filter(owner == names.index(chosen)), chosen
 
 
-def _figure(forecaster: Forecaster, seen: Any, said: Any, shown: np.ndarray, name: str) -> "Figure":
+def _figure(
+    forecaster: Forecaster, seen: Any, said: Any, shown: np.ndarray, name: str, query: Query | None
+) -> "Figure":
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     clock, columns = forecaster.clock_, forecaster.columns_
-    figure = make_figure(9.0, 1.0 + 1.9 * len(shown))
-    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    parts = None if query is None else divide(forecaster, query)
+    below = [] if parts is None else _visible(parts, int(shown[0]))
+    heights = [1.9] * len(shown) + [_COMPONENT] * len(below)
+    figure = make_figure(9.0, 1.0 + sum(heights))
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     said, variable = nw.from_native(said, eager_only=True), columns.variable or "variable"
-    for panel, k in zip(panels, shown, strict=True):
+    for panel, k in zip(panels, shown, strict=False):
         part = said.filter(nw.col(variable) == forecaster.names_[k])
         time = part[columns.time].to_numpy()
         where = seen.mask[:, k]
@@ -84,22 +114,54 @@ def _figure(forecaster: Forecaster, seen: Any, said: Any, shown: np.ndarray, nam
             low, high = part[f"lo-{level}"].to_numpy(), part[f"hi-{level}"].to_numpy()
             panel.fill_between(time, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level} %")
         panel.plot(time, part["mean"].to_numpy(), color=BLUE, linewidth=1.2, label="mean")
-        panel.plot(stamps, seen.values[where, k], ".", color=INK, markersize=4, label="reading")
+        panel.plot(stamps, seen.values[where, k], ".", color=INK, markersize=4, label="observation")
         last = clock.stamps(last_observation_times(seen))[0]
         panel.axvline(last, color=GREY, linewidth=0.8, linestyle=":")
         style_axes(panel, y=forecaster.names_[k])
         panel.margins(x=0.01)
+    if query is not None and parts is not None:
+        _draw_components(forecaster, query, parts, below, int(shown[0]), panels[1:])
     if clock.kind == "number":
         style_axes(panels[-1], x=columns.time)
     else:
         locator = AutoDateLocator(tz=clock.zone, maxticks=10)  # type: ignore[no-untyped-call]
         panels[-1].xaxis.set_major_locator(locator)
         panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=clock.zone))  # type: ignore[no-untyped-call]
+        panels[-1].xaxis.get_offset_text().set_fontsize(8)
         style_axes(panels[-1], x=clock.zone or "")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=8)
     figure.suptitle(f"{columns.id} {name}" if columns.id else "", x=0.02, ha="left", fontsize=10)
     return figure
+
+
+def _visible(parts: Division, variable: int) -> list[int]:
+    """Return the components of a variable that are not 0 everywhere, the level always."""
+    return [0, *(1 + np.flatnonzero((parts.mean[:, variable, 1:] != 0).any(0))).tolist()]
+
+
+def _draw_components(
+    forecaster: Forecaster, query: Query, parts: Division, shown: list[int], variable: int, panels: Any
+) -> None:
+    """Plot mean and 90 % interval of each component of one variable."""
+    layer: Any = forecaster.model_.layer
+    constants = time_constants(layer)[variable]
+    time = forecaster.clock_.stamps(query.series.times[query.rows])
+    observed = query.series.mask[query.rows, variable]
+    for panel, number in zip(panels, shown, strict=True):
+        name = parts.names[number]
+        where = ~observed if name == CORRECTION else np.ones_like(observed)  # observations are not corrected
+        mean, std = (part[where, variable, number] for part in (parts.mean, parts.std))
+        if number > 0:
+            panel.axhline(0, color=GREY, linewidth=0.6)
+        panel.fill_between(time[where], mean - Z90 * std, mean + Z90 * std, color=SKY, alpha=0.25, linewidth=0)
+        panel.plot(time[where], mean, color=BLUE, linewidth=1.0)
+        if 1 <= number <= len(constants):
+            name = f"{name}\nover {forecaster.clock_.written(constants[number - 1])}"
+        style_axes(panel)
+        panel.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
+        panel.locator_params(axis="y", nbins=3)
+        panel.margins(x=0.01)
 
 
 def _gaps(times: np.ndarray, long: float) -> list[tuple[float, float]]:

@@ -20,6 +20,7 @@ from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model
 from cru.models.base import Prediction
+from cru.progress import track
 from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 from cru.training.loop import work_of
@@ -27,6 +28,7 @@ from cru.training.loop import work_of
 ROUNDING = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
 BATCH = 64  # series per batch
 MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # probabilities of the averaged quantiles
+SMALLEST_CHANCE = 1e-12  # smallest sum of the probabilities of all categories
 MOST_ABOVE = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
 
 
@@ -108,28 +110,97 @@ def calibrated(
         calibration: quantiles of the standardised errors.
         levels: coverage of each interval in per cent.
     """
-    said = said.with_constants(calibration.constant)
-    center = scaler.inverse(said.center)
-    cap = np.maximum(calibration.cap, MOST_ABOVE * center)
-
-    def at(p: float) -> np.ndarray:
-        value = scaler.inverse(said.value(calibration.quantile(p, lead)))
-        possible: np.ndarray = np.where(scaler.is_log, np.minimum(value, cap), value).clip(calibration.floor)
-        return possible
-
+    found = Distribution(said, lead, scaler=scaler, calibration=calibration)
     bounds = {}
-    margin = scaler.inverse_std(np.where(calibration.constant, 0.0, ROUNDING * (1 + np.abs(said.center))), said.center)
     for level in levels:
-        bounds[f"lo-{level:g}"] = np.maximum(at(0.5 - level / 200) - margin, calibration.floor)
-        bounds[f"hi-{level:g}"] = at(0.5 + level / 200) + margin
-    low, high = (scaler.inverse(said.value(calibration.quantile(p, lead))) for p in (0.05, 0.95))
-    std = np.maximum(high - low, 1e-6 * scaler.inverse_std(said.upper, said.center)) / (2 * Z90)
-    mean = scaler.inverse(said.mean)
-    if scaler.is_log.any():
-        std = np.where(scaler.is_log, np.minimum(std, cap), std)
-        average = np.mean([at(p) for p in MEAN_GRID], 0)
-        mean = np.where(scaler.is_log, center + calibration.mean_weight * (average - center), mean)
-    return CalibratedPrediction(np.maximum(mean, calibration.floor), at(0.5), std, bounds)
+        bounds[f"lo-{level:g}"], bounds[f"hi-{level:g}"] = found.interval(level)
+    mean, std = found.moments()
+    return CalibratedPrediction(mean, found.quantile(0.5), std, bounds)
+
+
+class Distribution:
+    """The calibrated distribution of each predicted value, in the user's units and on the possible values only.
+
+    Args:
+        said: scaled predictions.
+        lead: lead time of each prediction.
+        scaler: of the table.
+        calibration: quantiles of the standardised errors, and the kinds of the variables.
+    """
+
+    def __init__(
+        self, said: ScaledPrediction, lead: Float[np.ndarray, "n variable"], *, scaler: Scaler, calibration: Calibration
+    ) -> None:
+        self.said, self.lead = said.with_constants(calibration.constant), lead
+        self.scaler, self.calibration, self.kinds = scaler, calibration, calibration.kinds
+        self.center = scaler.inverse(self.said.center)
+        self.cap = np.maximum(calibration.cap, MOST_ABOVE * self.center)
+        self.chance = self._chance() if self.kinds.is_event.any() else np.zeros_like(self.center)
+
+    def _chance(self) -> Float[np.ndarray, "n variable"]:
+        """Return the probability of each event. The probabilities of the categories of a variable add up to 1."""
+        mean, constant = self.scaler.inverse(self.said.mean), self.calibration.constant
+        chance = np.where(constant, mean.clip(0, 1), self.calibration.recalibration.probability(mean))
+        for group in self.kinds.groups:
+            chance[:, group] /= np.maximum(chance[:, group].sum(1, keepdims=True), SMALLEST_CHANCE)
+        return chance
+
+    def quantile(self, p: float | np.ndarray, margin: float = 0.0) -> Float[np.ndarray, "n variable"]:
+        """Return the smallest possible value that is not exceeded with probability ``p``.
+
+        Args:
+            p: one probability, or one for each value.
+            margin: number of rounding errors to add.
+        """
+        value = self._unlimited(p)
+        value = np.where(self.scaler.is_log, np.minimum(value, self.cap), value)
+        if margin:
+            rounding = np.where(self.calibration.constant, 0.0, ROUNDING * (1 + np.abs(self.said.center)))
+            value = value + margin * self.scaler.inverse_std(rounding, self.said.center)
+        value = self.kinds.possible(value)
+        return np.where(self.kinds.is_event, p > 1 - self.chance, value) if self.kinds.is_event.any() else value
+
+    def interval(self, level: float) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
+        """Return the interval that contains a value with a probability of ``level`` per cent.
+
+        It leaves out the same probability on both sides. If it starts at the lowest possible value, such as no rain, it
+        leaves out nothing below. Then it leaves out the whole rest above.
+        """
+        low, high = self.quantile(0.5 - level / 200, -1.0), self.quantile(0.5 + level / 200, 1.0)
+        bounded = ~self.kinds.is_plain & ~self.kinds.is_event
+        if bounded.any():
+            high = np.where(bounded & (low <= self.kinds.lowest), self.quantile(level / 100, 1.0), high)
+        return low, high
+
+    def _unlimited(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
+        """Return a quantile that may lie beyond the possible values."""
+        calibration = self.calibration
+        scores = calibration.quantile(p, self.lead) if isinstance(p, float) else calibration.draw(p, self.lead)
+        return self.scaler.inverse(self.said.value(calibration.recalibration.errors(scores, self.said.mean)))
+
+    def moments(self) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
+        """Return mean and standard deviation."""
+        scaler, said, kinds = self.scaler, self.said, self.kinds
+        width = self._unlimited(0.95) - self._unlimited(0.05)
+        std = np.maximum(width, 1e-6 * scaler.inverse_std(said.upper, said.center)) / (2 * Z90)
+        mean = scaler.inverse(said.mean)
+        if scaler.is_log.any():
+            std = np.where(scaler.is_log, np.minimum(std, self.cap), std)
+            average = np.mean([np.minimum(self._unlimited(p), self.cap) for p in MEAN_GRID], 0)
+            mean = np.where(scaler.is_log, self.center + self.calibration.mean_weight * (average - self.center), mean)
+        mean = np.maximum(mean, kinds.lowest)
+        if kinds.is_event.any():
+            mean = np.where(kinds.is_event, self.chance, mean)
+            std = np.where(kinds.is_event, np.sqrt(self.chance * (1 - self.chance)), std)
+        return mean, std
+
+    def draw(self, uniform: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
+        """Convert uniform numbers to values. Each variable of kind "category" gets one category."""
+        value = self.quantile(uniform)
+        for group in self.kinds.groups:
+            reached = np.cumsum(self.chance[:, group], 1)[:, :-1] < 1 - uniform[:, group[:1]]
+            value[:, group] = reached.sum(1, keepdims=True) == np.arange(len(group))
+        return value
 
 
 def check_levels(level: Any) -> tuple[float, ...]:
@@ -152,7 +223,9 @@ def check_levels(level: Any) -> tuple[float, ...]:
 Predict = Callable[[Any], Prediction]
 
 
-def predict_scaled(model: Model, series: SeriesSet, predict: Predict | None = None) -> ScaledPrediction:
+def predict_scaled(
+    model: Model, series: SeriesSet, predict: Predict | None = None, *, title: str | None = None
+) -> ScaledPrediction:
     """Predict every time point of scaled series.
 
     A causal model predicts each time point before the first observation separately. Otherwise, a query at such a time
@@ -162,25 +235,33 @@ def predict_scaled(model: Model, series: SeriesSet, predict: Predict | None = No
         model: the fitted model.
         series: scaled series, with queries as time points without observations.
         predict: is called instead of the model if given.
+        title: of a progress bar. None shows none.
     """
     predict = predict or model
     found = ScaledPrediction._make(np.empty(series.values.shape) for _ in range(4))
     early = np.isinf(time_since_observation(series)) if model.causal else np.zeros(len(series.times), bool)
     alone, owner = np.flatnonzero(early), series.series_index[early]
     later = np.flatnonzero(~early)
-    _run(model, predict, series.keep(~early), later, BATCH, found)
+    _run(model, predict, series.keep(~early), later, BATCH, found, title)
     single = series.excerpts(owner, series.step_index[alone], np.ones_like(owner))
-    _run(model, predict, single, alone, 64 * BATCH, found)
+    _run(model, predict, single, alone, 64 * BATCH, found, title)
     return found
 
 
 def _run(
-    model: Model, predict: Predict, series: SeriesSet, place: np.ndarray, size: int, found: ScaledPrediction
+    model: Model,
+    predict: Predict,
+    series: SeriesSet,
+    place: np.ndarray,
+    size: int,
+    found: ScaledPrediction,
+    title: str | None,
 ) -> None:
     """Predict ``series`` in batches of ``size``, and write each row into ``found`` at the index in ``place``."""
     some = np.flatnonzero(series.lengths)
     with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
-        for numbers in group_by_length(series.lengths[some], size):
+        batches = list(group_by_length(series.lengths[some], size))
+        for numbers in track(batches, title or "", show=title is not None):
             chosen = some[numbers]
             batch = series.batch(chosen, dtype=model.dtype)
             said = ScaledPrediction.of(predict(batch))
@@ -373,12 +454,14 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
     return dict(zip(names, np.split(times[order], ends[:-1]), strict=True))
 
 
-def check_lead_times(lead: Float[np.ndarray, "n variable"], longest: float | None, clock: Clock) -> list[str]:
-    """Return a warning if a query exceeds the lead times seen in training."""
+def check_lead_times(
+    lead: Float[np.ndarray, "n variable"], longest: float | None, clock: Clock, unit: str | None = None
+) -> list[str]:
+    """Return a warning if a query exceeds the lead times seen in training. ``unit`` is the one that the user wrote."""
     farthest = float(np.max(lead[np.isfinite(lead)], initial=0.0))
     if longest is None or farthest <= longest:
         return []
     return [
-        f"Predictions extend {clock.written(farthest)} past the last observation; training covered "
-        f"{clock.written(longest)}. Beyond that, neither means nor intervals have been tested."
+        f"Predictions extend {clock.written(farthest, unit)} past the last observation; training covered "
+        f"{clock.written(longest, unit)}. Beyond that, neither means nor intervals have been tested."
     ]

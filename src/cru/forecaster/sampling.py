@@ -1,7 +1,8 @@
 """Sample trajectories with the marginal distributions of `predict` and realistic dependence between times."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from cru.data import SeriesSet
 from cru.data.random import generator
 from cru.forecaster.queries import (
+    Distribution,
     Query,
     ScaledPrediction,
     drop_empty_rows,
@@ -19,6 +21,7 @@ from cru.forecaster.queries import (
     predict_scaled,
 )
 from cru.forecaster.stream import SeriesState
+from cru.progress import ProgressBar
 from cru.shapes import Float, Int64
 
 if TYPE_CHECKING:
@@ -63,20 +66,29 @@ def trajectories(
     members = max(n, int(np.clip(_ROOM // max(1, cost.sum()), FEW, MEMBERS)))
     part = np.cumsum(cost * members) // _ROOM
     owner, moments, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty((n, 0, size))]
-    for chosen in (np.flatnonzero(part == number) for number in np.unique(part)):
-        some, wanted = series.take(chosen), [asked[i] for i in chosen]
-        query = insert_query_times(some, wanted)
-        drawn = (
-            _onward(forecaster, some, np.stack(wanted), members, rng)
-            if onward
-            else _anew(forecaster, query, members, rng)
-        )
-        owner.append(chosen[query.series.series_index[query.rows]])
-        moments.append(query.series.times[query.rows])
-        values.append(_coupled(forecaster, query, drawn, n, rng))
+    numbers = np.unique(part)
+    with ProgressBar("sample", 100 * len(numbers), show=forecaster.progress) as bar:
+        for chosen in (np.flatnonzero(part == number) for number in numbers):
+            some, wanted = series.take(chosen), [asked[i] for i in chosen]
+            query, before = insert_query_times(some, wanted), bar.done
+            report = partial(_report, bar, before)
+            drawn = (
+                _onward(forecaster, some, np.stack(wanted), members, rng, report)
+                if onward
+                else _anew(forecaster, query, members, rng, report)
+            )
+            owner.append(chosen[query.series.series_index[query.rows]])
+            moments.append(query.series.times[query.rows])
+            values.append(_coupled(forecaster, query, drawn, n, rng))
+            bar.update(before + 100)
     each, every = np.concatenate(owner), np.concatenate(moments)
     sample = np.repeat(np.arange(n), len(each))
     return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), size))
+
+
+def _report(bar: ProgressBar, before: int, share: float) -> None:
+    """Move the bar to ``share`` of the present part. A part counts 100."""
+    bar.update(before + int(100 * share))
 
 
 def _coupled(
@@ -87,20 +99,20 @@ def _coupled(
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "n asked variable"]:
     """Replace each draw by the quantile of `predict` at its rank, in the user's units."""
-    model, calibration, rows = forecaster.model_, forecaster.calibration_, query.rows
+    model, rows = forecaster.model_, query.rows
     series = query.series.scaled_by(forecaster.scaler_)
-    said = predict_scaled(model, series).take(rows).with_constants(calibration.constant)
-    lead = lead_times(series, causal=model.causal)[rows]
+    said = predict_scaled(model, series).take(rows)
+    found = _distribution(forecaster, said, lead_times(series, causal=model.causal)[rows])
+    for group in found.kinds.groups:
+        drawn[..., group[0]] = -drawn[..., group].argmax(-1)  # ranks in the order of the categories, as in `draw`
     place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties in random order
     uniform = (place + rng.random(place.shape)) / len(drawn)
-    noise = np.stack([calibration.draw(one, lead) for one in uniform])
-    scaled = np.where(series.mask[rows], series.values[rows], said.value(noise))
-    values: np.ndarray = np.maximum(forecaster.scaler_.inverse(scaled), calibration.floor)
-    return values
+    values = np.stack([found.draw(one) for one in uniform])
+    return np.where(query.series.mask[rows], query.series.values[rows], values)
 
 
 def _anew(
-    forecaster: "Forecaster", query: Query, members: int, rng: np.random.Generator
+    forecaster: "Forecaster", query: Query, members: int, rng: np.random.Generator, report: Callable[[float], None]
 ) -> Float[np.ndarray, "member asked variable"]:
     """Draw an ensemble from any model.
 
@@ -108,12 +120,24 @@ def _anew(
     """
     series = query.series.scaled_by(forecaster.scaler_)
     together = max(1, _ROOM // max(1, series.values.size))
-    parts = (min(together, members - first) for first in range(0, members, together))
-    return np.concatenate([_members(forecaster, series, query.rows, count, rng) for count in parts])
+    found = []
+    for first in range(0, members, together):
+        count = min(together, members - first)
+
+        def report_part(share: float, first: int = first, count: int = count) -> None:
+            report((first + share * count) / members)
+
+        found.append(_members(forecaster, series, query.rows, count, rng, report_part))
+    return np.concatenate(found)
 
 
 def _members(
-    forecaster: "Forecaster", series: SeriesSet, asked: np.ndarray, count: int, rng: np.random.Generator
+    forecaster: "Forecaster",
+    series: SeriesSet,
+    asked: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+    report: Callable[[float], None],
 ) -> Float[np.ndarray, "member asked variable"]:
     model = forecaster.model_
     state = series.take(np.tile(np.arange(len(series)), count))
@@ -121,7 +145,9 @@ def _members(
     values, mask = state.values.copy(), state.mask.copy()
     owner = state.series_index[rows]
     step = np.arange(len(rows)) - np.searchsorted(owner, owner)
-    for now in range(int(step.max(initial=-1)) + 1):
+    steps = int(step.max(initial=-1)) + 1
+    for now in range(steps):
+        report(now / steps)
         chosen = rows[step == now]
         current = dataclasses.replace(state, values=values, mask=mask)
         said = predict_scaled(model, current).take(chosen)
@@ -147,6 +173,7 @@ def _onward(
     times: Float[np.ndarray, "series step"],
     members: int,
     rng: np.random.Generator,
+    report: Callable[[float], None],
 ) -> Float[np.ndarray, "member asked variable"]:
     """Draw an ensemble from a model that supports streaming.
 
@@ -158,6 +185,7 @@ def _onward(
     moments = torch.from_numpy(times).repeat(members, 1)
     drawn = np.empty((len(moments), times.shape[1], size))
     for step, now in enumerate(moments.T):
+        report(step / times.shape[1])
         query = stream.query_batch(now[:, None])
         said = ScaledPrediction.of(stream.model(query, state=kept.state))
         lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
@@ -165,7 +193,7 @@ def _onward(
         made = torch.from_numpy(drawn[:, step : step + 1]).to(query.values.dtype)
         reading = dataclasses.replace(query, values=made, mask=torch.ones_like(query.mask))
         state = stream.model.advance(reading, kept.state)
-        kept = SeriesState(state, now, torch.ones_like(kept.observed))
+        kept = kept._replace(state=state, last=now, observed=torch.ones_like(kept.observed))
     return drawn.reshape(members, times.size, size)
 
 
@@ -173,6 +201,9 @@ def _draw(
     forecaster: "Forecaster", said: ScaledPrediction, lead: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, "n variable"]:
     """Draw the values of one time. The errors of the variables in a row are correlated."""
-    calibration = forecaster.calibration_
-    z = calibration.draw(calibration.uniform(rng, len(lead)), lead)
-    return said.with_constants(calibration.constant).value(z)
+    drawn = _distribution(forecaster, said, lead).draw(forecaster.calibration_.uniform(rng, len(lead)))
+    return forecaster.scaler_.transform(drawn)
+
+
+def _distribution(forecaster: "Forecaster", said: ScaledPrediction, lead: np.ndarray) -> Distribution:
+    return Distribution(said, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_)

@@ -1,26 +1,39 @@
 """Score a fitted model on withheld values, and calibrate it with its errors."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cru.data import Scaler, SeriesSet
-from cru.forecaster.calibration import ENOUGH, LARGEST_CAP, Calibration
+from cru.forecaster.calibration import APART, ENOUGH, LARGEST_CAP, NORMAL, Calibration
+from cru.forecaster.kinds import Kinds
 from cru.forecaster.masking import make_training_task
-from cru.forecaster.queries import Predict, ScaledPrediction, calibrated, lead_times, predict_scaled
+from cru.forecaster.queries import (
+    Distribution,
+    Predict,
+    ScaledPrediction,
+    calibrated,
+    lead_times,
+    predict_scaled,
+)
+from cru.forecaster.recalibration import Recalibration, fit_logistic
 from cru.models import Model
 
 _JUDGED = 3  # random stream, which differs from those of training and validation
 _WANTED = 100 * ENOUGH  # number of withheld values per variable at which drawing stops
 _MOST = 8  # largest number of training tasks drawn from the series
-_ROOM = 20_000_000  # number of stored entries at which drawing stops
+_ROWS = 200_000  # number of time points at which drawing stops
+_ROOM = 20_000_000  # number of entries at which drawing stops
+_WEIGHED = 20_000  # most time points that set the mean weights
+_LEAD_SHARE = 0.5  # share of the lead time in normal scores, which few series determine poorly
 
 
 FEWEST = 30  # fewest withheld values for a row in the table of scores
 RANGES = ((0.0, 1e-9), (1e-9, 4.0), (4.0, 32.0), (32.0, np.inf), (np.inf, np.nan))  # of lead times, in typical gaps
 RANGE_NAMES = ("same time", "up to 4 gaps", "up to 32 gaps", "longer", "nothing observed")
+ALL_RANGES = "all"  # name of all ranges together
+LEVELS = (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)  # of the intervals whose coverage is measured, in per cent
 
 
 class Errors(NamedTuple):
@@ -34,6 +47,8 @@ class Errors(NamedTuple):
     counted: np.ndarray  # (row, variable), which values are withheld
     lead: np.ndarray  # (row, variable)
     owner: np.ndarray  # (row,), index of the series
+    times: np.ndarray  # (row,)
+    turn: np.ndarray  # (row,), which repetition withheld the values
     constant: np.ndarray  # (variable,), variables with one value in the table, which is predicted
 
     @property
@@ -46,13 +61,50 @@ class Errors(NamedTuple):
         """The scaled predictions."""
         return ScaledPrediction(self.mean, self.center, self.lower, self.upper)
 
-    def calibration(self) -> Calibration:
-        """Fit a calibration to the standardised errors."""
-        z = self.said.standardise(self.values)
-        return Calibration.fit(z, self.counted, self.lead, series=self.series, constant=self.constant)
+    def ranges(self, gap: float) -> dict[str, np.ndarray]:
+        """Return which values are in each range of lead times, by `RANGE_NAMES`. ``gap`` is the unit of the ranges."""
+        lead = np.where(np.isfinite(self.lead) & (self.lead >= 0), self.lead / gap, np.inf)
+        inside = [(low <= lead) & ~(lead >= high) for low, high in RANGES]
+        return dict(zip(RANGE_NAMES, inside, strict=True))
+
+    def calibration(self, scaler: Scaler, kinds: Kinds) -> Calibration:
+        """Fit a calibration to the standardised errors.
+
+        Args:
+            scaler: of the table.
+            kinds: of the variables.
+        """
+        z = self.said.standardise(self._spread_counts(scaler, kinds))
+        skewed = kinds.are("nonnegative", "count") & ~self.constant
+        again = Recalibration.fit(z, self.mean, self.counted & self.usual, skewed)
+        mean, values = scaler.inverse(self.mean), scaler.inverse(self.values)
+        for k in np.flatnonzero(kinds.is_event & ~self.constant):
+            among = self.counted[:, k]
+            again.logistic[k] = fit_logistic(mean[among, k], np.round(values[among, k]))
+        scores = again.scores(z, self.mean, self.counted)
+        made = Calibration.fit(scores, self.counted, self.lead, series=self.series, constant=self.constant)
+        ranges = np.ix_(np.arange(APART.index(0.0), len(made.leads)), again.used)
+        made.quantiles[ranges] = np.round(_LEAD_SHARE * made.quantiles[ranges] + (1 - _LEAD_SHARE) * NORMAL, 6)
+        return dataclasses.replace(made, kinds=kinds, recalibration=again)
+
+    def _spread_counts(self, scaler: Scaler, kinds: Kinds) -> np.ndarray:
+        """Add uniform noise from -1/2 to 1/2 to counts (Machado & Santos Silva 2005).
+
+        The result has a continuous distribution. Its quantiles, rounded to whole numbers, are those of the counts.
+        """
+        if not kinds.is_count.any():
+            return self.values
+        noise = np.random.default_rng(0).uniform(-0.5, 0.5, self.values.shape)
+        return np.where(kinds.is_count, scaler.transform(scaler.inverse(self.values) + noise), self.values)
+
+    @property
+    def usual(self) -> np.ndarray:
+        """Which lead times are usual. The others are rare and extreme."""
+        usual: np.ndarray = (self.lead >= 0) & np.isfinite(self.lead)
+        return usual
 
     def with_mean_weight(self, calibration: Calibration, scaler: Scaler, series: SeriesSet) -> Calibration:
-        """Set the floor, the cap and the mean weight of a calibration.
+        """Set the cap and the mean weight of a calibration.
 
         The mean weight, from 0 to 1, moves the prediction of a variable on a logarithmic scale from its center to its
         mean. It minimises the squared error of the withheld values in the user's units.
@@ -60,18 +112,20 @@ class Errors(NamedTuple):
         Args:
             calibration: the fitted calibration.
             scaler: of the table.
-            series: the table in the user's units, which determines the floor and the cap.
+            series: the table in the user's units, which determines the cap.
         """
-        calibration = dataclasses.replace(calibration, floor=lowest_possible(series))
         if not scaler.is_log.any():
             return calibration
         top, low = (np.where(series.mask, series.values, fill).astype(float) for fill in (-np.inf, np.inf))
         cap = np.nan_to_num(top.max(0) + 0.5 * (top.max(0) - low.min(0)), posinf=LARGEST_CAP, neginf=LARGEST_CAP)
         capped = dataclasses.replace(calibration, cap=cap, mean_weight=np.ones(len(cap)))
-        whole = calibrated(self.said, self.lead, scaler=scaler, calibration=capped).mean
-        center = scaler.inverse(self.center)
-        above, missed = whole - center, scaler.inverse(self.values) - center
-        usual = self.counted & (self.lead >= 0) & np.isfinite(self.lead)  # other lead times are rare and extreme
+        usual = self.counted & self.usual
+        rows = np.flatnonzero((usual & scaler.is_log).any(1))
+        rows = rows[:: max(1, len(rows) // _WEIGHED)]
+        some, usual = self.take(rows), usual[rows]
+        whole = calibrated(some.said, some.lead, scaler=scaler, calibration=capped).mean
+        center = scaler.inverse(some.center)
+        above, missed = whole - center, scaler.inverse(some.values) - center
         product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
         weight = np.where(scaler.is_log & (square > 0), np.clip(product / np.maximum(square, 1e-300), 0, 1), 0)
         return dataclasses.replace(calibration, cap=cap, mean_weight=np.round(weight, 6))
@@ -79,6 +133,15 @@ class Errors(NamedTuple):
     def take(self, rows: np.ndarray) -> "Errors":
         """Return the given rows."""
         return Errors._make([*(field[rows] for field in self[:-1]), self.constant])
+
+
+def withhold(series: SeriesSet, seed: int, turn: int, only: np.ndarray | None = None) -> SeriesSet:
+    """Withhold values of series for scores, and return all series or ``only`` some of them.
+
+    The choice depends neither on the units of the series nor on ``only``.
+    """
+    task = make_training_task(series, (seed, _JUDGED, turn))
+    return task if only is None else task.take(only)
 
 
 def errors_of(
@@ -89,6 +152,7 @@ def errors_of(
     seed: int,
     predict: Predict | None = None,
     most: int = _MOST,
+    only: np.ndarray | None = None,
 ) -> Errors:
     """Withhold values of scaled series as in training, and predict them.
 
@@ -101,40 +165,24 @@ def errors_of(
         seed: of the random choices.
         predict: is called instead of the model if given.
         most: largest number of repetitions.
+        only: indices of the series to predict, None for all.
     """
     found: list[tuple[np.ndarray, ...]] = []
-    ever = series.mask.any(0)  # variables without observations never get withheld values
+    ever = np.asarray(series.mask.any(0))  # variables without observations never get withheld values
+    count, rows = np.zeros(ever.sum(), np.int64), 0
     for turn in range(most):
-        task = make_training_task(series, (seed, _JUDGED, turn))
+        task = withhold(series, seed, turn, only)
         assert task.targets is not None and task.hidden is not None
         said = predict_scaled(model, task, predict).with_constants(constant)
         lead = lead_times(task, causal=model.causal)
-        found.append((task.targets, *said, task.hidden, lead, task.series_index))
-        hidden = [turn[5] for turn in found]
-        count = sum(each[:, ever].sum(0) for each in hidden)
-        if np.min(count, initial=_WANTED) >= _WANTED or sum(each.size for each in hidden) >= _ROOM:
+        kept = np.asarray(task.hidden.any(1))
+        owner = task.series_index if only is None else only[task.series_index]
+        parts = (task.targets, *said, task.hidden, lead, owner, task.times, np.full(len(owner), turn))
+        found.append(tuple(part[kept] for part in parts))
+        count, rows = count + task.hidden[:, ever].sum(0), rows + len(task.times)
+        if np.min(count, initial=_WANTED) >= _WANTED or rows >= _ROWS or rows * len(ever) >= _ROOM:
             break
     return Errors._make([*map(np.concatenate, zip(*found, strict=True)), constant])
-
-
-def lowest_possible(series: SeriesSet) -> np.ndarray:
-    """Return the lowest possible value of each variable.
-
-    It is 0 for a variable that is never negative and has zeros or a long upper tail, such as rain. Other variables have
-    no bound, which is written as `-LARGEST_CAP`.
-    """
-    floor = np.full(len(series.names), -LARGEST_CAP)
-    for k in range(len(floor)):
-        values = series.values[series.mask[:, k], k].astype(np.float64)
-        if len(values) and values.min() >= 0 and is_skewed(values):
-            floor[k] = 0.0
-    return floor
-
-
-def is_skewed(values: np.ndarray) -> bool:
-    """Return whether values that vary contain zeros or have a skewness above 1."""
-    spread = values.std()
-    return bool(spread > 0 and ((values == 0).any() or ((values - values.mean()) ** 3).mean() / spread**3 > 1.0))
 
 
 def constant(series: SeriesSet) -> np.ndarray:
@@ -158,47 +206,24 @@ def r_squared(errors: Errors) -> float:
     return 1 - float((wrong**2).sum()) / total if total > 0 else 0.0
 
 
-def compare(found: Mapping[str, Errors], names: Sequence[str], gap: float) -> list[dict[str, Any]]:
-    """Compute the mean absolute error of every model, by variable and range of lead times, in standard deviations.
-
-    Args:
-        found: errors of each model on the same withheld values.
-        names: of the variables.
-        gap: typical time between observations, the unit of the ranges of lead times.
-
-    Returns:
-        One row for each variable and range with at least `FEWEST` values: "variable", "lead", "count", and a column for
-        each model.
-    """
-    first = next(iter(found.values()))
-    lead = np.where(np.isfinite(first.lead) & (first.lead >= 0), first.lead / gap, np.inf)
-    rows = []
-    for k, name in enumerate(names):
-        for (low, high), words in zip(RANGES, RANGE_NAMES, strict=True):
-            chosen = first.counted[:, k] & (low <= lead[:, k]) & ~(lead[:, k] >= high)
-            if chosen.sum() < FEWEST:
-                continue
-            maes = {
-                model: round(float(np.abs(each.values[chosen, k] - each.mean[chosen, k]).mean()), 4)
-                for model, each in found.items()
-            }
-            rows.append({"variable": name, "lead": words, "count": int(chosen.sum()), **maes})
-    return rows
-
-
-def judge(errors: Errors, series: int) -> dict[str, Any]:
-    """Compute the scores of a model: R², mean absolute error, and the coverage of 50 % and 90 % intervals.
+def judge(errors: Errors, series: int, gap: float, scaler: Scaler, kinds: Kinds) -> dict[str, Any]:
+    """Compute the scores of a model: R², mean absolute error, and the coverage of intervals.
 
     The errors of all variables are pooled, each in units of its standard deviation. Coverage is measured by two-fold
-    cross-validation: each half of the series is scored with the calibration of the other half.
+    cross-validation: each half of the series is scored with the calibration of the other half. It leaves out events,
+    which have a probability instead of an interval.
 
     Args:
         errors: of the model on withheld values.
         series: number of series in the table.
+        gap: typical time between observations, the unit of the ranges of lead times.
+        scaler: of the table.
+        kinds: of the variables.
 
     Returns:
-        "r2", "mae", "count" and "series". If both halves have at least `ENOUGH` values, also "coverage50" and
-        "coverage90", as shares.
+        "r2", "mae", "count" and "series". "coverage" has one row for each level of `LEVELS` and each range of lead
+        times. It is empty if a half has fewer than `ENOUGH` values. Otherwise, "coverage50" and "coverage90" are the
+        shares at all lead times.
     """
     counted = errors.counted
     wrong = np.where(counted, errors.values - errors.mean, 0.0)
@@ -207,15 +232,34 @@ def judge(errors: Errors, series: int) -> dict[str, Any]:
         "mae": float(np.abs(wrong).sum() / max(1, counted.sum())),
         "count": int(counted.sum()),
         "series": min(series, errors.series),
+        "coverage": _coverage(errors, series, gap, scaler, kinds),
     }
+    whole = {row["level"]: row["coverage"] for row in scores["coverage"] if row["lead"] == ALL_RANGES}
+    return scores | {f"coverage{level}": whole[level] for level in (50, 90) if whole}
+
+
+def _coverage(errors: Errors, series: int, gap: float, scaler: Scaler, kinds: Kinds) -> list[dict[str, Any]]:
+    """Compute the share of values inside each interval, by range of lead times, as `judge` describes."""
     halves = [errors.owner % 2 == k for k in (0, 1)]
-    if all(counted[half].sum() >= ENOUGH for half in halves):
-        inside = {50: 0.0, 90: 0.0}
-        for half, other in (halves, halves[::-1]):
-            taught, judged = errors.take(half).calibration().widened(series), errors.take(other)
-            z = judged.said.standardise(judged.values)
-            for level in inside:
-                low, high = (taught.quantile(0.5 + side * level / 200, judged.lead) for side in (-1, 1))
-                inside[level] += float((judged.counted & (low <= z) & (z <= high)).sum())
-        scores |= {f"coverage{level}": count / int(counted.sum()) for level, count in inside.items()}
-    return scores
+    counted = errors.counted & ~kinds.is_event
+    if any(counted[half].sum() < ENOUGH for half in halves):
+        return []
+    count, inside = dict.fromkeys((ALL_RANGES, *RANGE_NAMES), 0), np.zeros((len(LEVELS), 1 + len(RANGES)))
+    for half, other in (halves, halves[::-1]):
+        taught, judged = errors.take(half).calibration(scaler, kinds).widened(series), errors.take(other)
+        found = Distribution(judged.said, judged.lead, scaler=scaler, calibration=taught)
+        values = kinds.possible(scaler.inverse(judged.values))
+        ranges = {ALL_RANGES: counted[other]} | {
+            name: counted[other] & among for name, among in judged.ranges(gap).items()
+        }
+        count = {name: count[name] + int(among.sum()) for name, among in ranges.items()}
+        for number, level in enumerate(LEVELS):
+            low, high = found.interval(float(level))
+            within = (low <= values) & (values <= high)
+            inside[number] += [(within & among).sum() for among in ranges.values()]
+    return [
+        {"lead": lead, "count": among, "level": level, "coverage": float(inside[number, which] / among)}
+        for which, (lead, among) in enumerate(count.items())
+        for number, level in enumerate(LEVELS)
+        if among >= FEWEST
+    ]

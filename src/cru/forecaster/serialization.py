@@ -16,21 +16,26 @@ from cru.data.tables import UNITS
 from cru.files import is_part, is_temporary, open_part, part_name, write_atomically, write_folder
 from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES, UNMEASURED, Calibration, guarantee
 from cru.forecaster.clock import Clock
+from cru.forecaster.error_distribution import PROBABILITIES as ERROR_PROBABILITIES
+from cru.forecaster.error_distribution import REPEAT_LEVELS, SHAPES, SITUATIONS, SMALLEST_SCALE, ErrorDistribution
+from cru.forecaster.kinds import Kind, Kinds
 from cru.forecaster.table_io import Columns, check_sensible
 from cru.models.loading import load_spec, restore_model
 from cru.models.registry import check_loadable
-from cru.schema import AnyNumber, Checksum, OpenSchema, Options, Positive, Schema, check, check_array, read_json
+from cru.schema import AnyNumber, Checksum, Count, OpenSchema, Options, Positive, Schema, check, check_array, read_json
 from cru.training.checkpoint import check_writable, pack_checkpoint, parse_checkpoint
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Fitted, Forecaster
 
-FORMAT = 4  # version of the format; it rises with every incompatible change
+FORMAT = 5  # version of the format; it rises with every incompatible change
 _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
 _PARTS = {_WEIGHTS: None, _HISTORY: None}  # the only files that a configuration may name
+_ROWS = ("table", "details")  # the scores that are lists of rows
 _TRIES = 3  # attempts to load while another process saves
 
 _Finite = Annotated[float, Field(ge=-1e30, le=1e30)]
+_Count = Annotated[int, Field(ge=0, le=2**53)]
 _Scale = Annotated[float, Field(ge=1e-300, le=1e300)]
 
 
@@ -82,6 +87,31 @@ class ScalerSchema(Schema):
     log_scale: list[Annotated[float, Field(ge=0, le=1e300)]]
 
 
+class KindsSchema(Schema):
+    """Fields of `Kinds`. A validator checks that they fit each other."""
+
+    kinds: dict[str, Kind]
+    categories: dict[str, list[str]]
+    declared: list[str]
+
+    @model_validator(mode="after")
+    def _fits(self) -> "KindsSchema":
+        named = [name for name, kind in self.kinds.items() if kind == "category"]
+        filled = all(len(set(found)) == len(found) > 0 for found in self.categories.values())
+        if not (filled and sorted(named) == sorted(self.categories) and {*self.declared} <= self.kinds.keys()):
+            raise ValueError("`kinds` must have the categories of each variable of kind 'category', and of no other")
+        return self
+
+
+class RecalibrationSchema(Schema):
+    """Fields of a `Recalibration`. `Config` checks their shapes."""
+
+    used: list[bool]
+    means: list[list[_Finite]]
+    quantiles: list[list[list[_Finite]]]
+    logistic: list[list[Annotated[float, Field(ge=-1e3, le=1e3)]]]
+
+
 class CalibrationSchema(Schema):
     """Fields of a `Calibration`. `Config` checks their shapes."""
 
@@ -90,8 +120,41 @@ class CalibrationSchema(Schema):
     likeness: list[list[Annotated[float, Field(ge=-1.001, le=1.001)]]]
     constant: list[bool]
     mean_weight: list[Annotated[float, Field(ge=0, le=1)]]
-    floor: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
+    recalibration: RecalibrationSchema
     cap: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
+
+
+class CoverageSchema(Schema):
+    """A row of `scores_["coverage"]`: the share of withheld values inside an interval, in a range of lead times."""
+
+    lead: str
+    count: Count
+    level: Annotated[float, Field(gt=0, lt=100)]
+    coverage: Annotated[float, Field(ge=0, le=1)]
+
+
+class ErrorsSchema(Schema):
+    """Fields of an `ErrorDistribution`."""
+
+    quantiles: list[list[list[_Finite]]]
+    tails: list[list[list[list[_Finite]]]]
+    long_gap: Annotated[float, Field(ge=1e-30, le=1e31)]
+    counts: list[_Count]
+    repeats: list[list[_Count]]
+
+    def check_width(self, width: int) -> None:
+        """Raise ValueError unless the fields are a distribution of the errors of ``width`` variables."""
+        each = (SITUATIONS, width)
+        quantiles = check_array("errors.quantiles", self.quantiles, (*each, len(ERROR_PROBABILITIES)))
+        tails = check_array("errors.tails", self.tails, (*each, 2, 2))
+        repeats = check_array("errors.repeats", self.repeats, (width, len(REPEAT_LEVELS)))
+        scale, shape = tails[..., 0], tails[..., 1]
+        if len(self.counts) != width or (np.diff(quantiles, axis=-1) < 0).any():
+            raise ValueError(f"`errors` must have counts of {width} variables, and quantiles that rise")
+        if (scale < SMALLEST_SCALE).any() or (shape < SHAPES[0]).any() or (shape > SHAPES[1]).any():
+            raise ValueError("`errors.tails` must have positive scales, and shapes between 0 and 1")
+        if (repeats == 1).any():
+            raise ValueError("`errors.repeats` must be 0 or at least 2")
 
 
 class Params(OpenSchema):
@@ -119,13 +182,17 @@ class Config(Schema):
     options: Options
     spec: dict[str, Any]  # see `load_spec`
     names: Annotated[list[str], Field(min_length=1)]
+    kinds: KindsSchema
     gap: Annotated[float, Field(ge=1e-30, le=1e30)]
     clock: ClockSchema
     columns: ColumnsSchema
     scaler: ScalerSchema
     calibration: CalibrationSchema
+    errors: ErrorsSchema | None
     scores: dict[str, AnyNumber]
     score_table: list[dict[str, str | AnyNumber]]
+    score_details: list[dict[str, str | AnyNumber]]
+    coverage: list[CoverageSchema]
     files: dict[str, Checksum]
     digest: Checksum
 
@@ -139,9 +206,11 @@ class Config(Schema):
             self.scaler.scale,
             found.constant,
             found.mean_weight,
-            found.floor,
+            found.recalibration.used,
             found.cap,
         )
+        if list(Kinds.from_dict(self.kinds.model_dump()).columns) != self.names:
+            raise ValueError("`kinds` must be of the variables in `names`")
         if {width} != set(map(len, lengths)) or len(self.scaler.log_scale) not in (0, width):
             raise ValueError(f"`scaler` and `calibration` must be of {width} variables")
         if not {_WEIGHTS} <= self.files.keys() <= _PARTS.keys():
@@ -151,11 +220,24 @@ class Config(Schema):
         quantiles = check_array("calibration.quantiles", found.quantiles, shape)
         if (np.diff(leads) <= 0).any() or (np.diff(quantiles, axis=-1) < 0).any():
             raise ValueError("`calibration` must have leads and quantiles that rise")
+        self._check_recalibration()
         size = width if found.likeness or width <= COUPLED else 0
         likeness = check_array("calibration.likeness", found.likeness, (size, size))
         if not np.allclose(likeness, likeness.T) or not np.allclose(np.diag(likeness), 1, atol=1e-3):
             raise ValueError("`calibration.likeness` must be a matrix of correlations")
+        if self.errors is not None:
+            self.errors.check_width(width)
         return self
+
+    def _check_recalibration(self) -> None:
+        found, width = self.calibration.recalibration, len(self.names)
+        ranges = len(found.means[0]) if found.means else 0
+        means = check_array("recalibration.means", found.means, (width, max(1, ranges)))
+        shape = (*means.shape, len(PROBABILITIES))
+        quantiles = check_array("recalibration.quantiles", found.quantiles, shape)
+        logistic = check_array("recalibration.logistic", found.logistic, (width, 2))
+        if (np.diff(means) < 0).any() or (np.diff(quantiles) < 0).any() or (logistic[:, 1] < 0).any():
+            raise ValueError("`recalibration` must have means, quantiles and probabilities that rise")
 
 
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
@@ -181,13 +263,16 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
         "options": forecaster.options_,
         "spec": {key: list(v) if isinstance(v, tuple) else v for key, v in model.spec.as_dict().items()},
         "names": list(forecaster.names_),
+        "kinds": forecaster.kinds_.to_dict(),
         "gap": forecaster.gap_,
         "clock": forecaster.clock_.to_dict(),
-        "columns": {key: list(v) if isinstance(v, tuple) else v for key, v in vars(forecaster.columns_).items()},
+        "columns": {key: list(v) if isinstance(v, tuple) else v for key, v in _columns(forecaster).items()},
         "scaler": forecaster.scaler_.to_dict(),
         "calibration": forecaster.calibration_.to_dict(),
-        "scores": {name: value for name, value in forecaster.scores_.items() if name != "table"},
-        "score_table": forecaster.scores_["table"],
+        "errors": None if forecaster.errors_ is None else forecaster.errors_.to_dict(),
+        "scores": {name: value for name, value in forecaster.scores_.items() if name not in (*_ROWS, "coverage")},
+        **{f"score_{name}": forecaster.scores_[name] for name in _ROWS},
+        "coverage": forecaster.scores_["coverage"],
     }
     try:
         _digest(config)
@@ -252,13 +337,17 @@ def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: boo
     forecaster.name_, forecaster.options_ = config.model, dict(config.options)
     forecaster.model_ = restore_model(config.model, spec, config.options, tensors, folder, allow_code=allow_code)
     forecaster.scaler_ = Scaler.from_dict(config.scaler.model_dump())
-    forecaster.calibration_ = Calibration.from_dict(config.calibration.model_dump())
+    forecaster.kinds_ = Kinds.from_dict(config.kinds.model_dump())
+    forecaster.calibration_ = Calibration.from_dict(config.calibration.model_dump(), forecaster.kinds_)
+    errors = config.errors
+    forecaster.errors_ = None if errors is None else ErrorDistribution.from_dict(errors.model_dump())
     forecaster.clock_ = Clock(**config.clock.model_dump())
     columns = config.columns.model_dump()
     values = None if columns["values"] is None else tuple(columns["values"])
-    forecaster.columns_ = Columns(**columns | {"values": values})
+    forecaster.columns_ = Columns(**columns | {"values": values, "categories": forecaster.kinds_.categories})
     forecaster.names_, forecaster.gap_ = tuple(config.names), config.gap
-    forecaster.scores_ = {**config.scores, "table": config.score_table}
+    rows = {name: getattr(config, f"score_{name}") for name in _ROWS}
+    forecaster.scores_ = {**config.scores, **rows, "coverage": [row.model_dump() for row in config.coverage]}
     forecaster.history_ = _load_history(folder, config, forecaster) if _HISTORY in config.files else None
     return forecaster
 
@@ -359,6 +448,11 @@ def _is_leftover(name: str) -> bool:
     return is_temporary(name) or is_part(name, _PARTS)
 
 
+def _columns(forecaster: "Forecaster") -> dict[str, Any]:
+    """Return the fields of `Columns`. `Kinds` has the categories."""
+    return {name: value for name, value in vars(forecaster.columns_).items() if name != "categories"}
+
+
 def _digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
@@ -386,7 +480,8 @@ def _card(forecaster: "Forecaster", *, history: bool) -> str:
         if history
         else "The folder holds no readings: give `forecast` a table."
     )
-    names = ", ".join(f"`{name}`" for name in forecaster.names_[:20]) + (" ..." if len(forecaster.names_) > 20 else "")
+    known = list(forecaster.kinds_)
+    names = ", ".join(f"`{name}`" for name in known[:20]) + (" ..." if len(known) > 20 else "")
     return f"""# A forecaster for irregular series
 
 `{forecaster.name_}` with {forecaster.model_.num_parameters:,} parameters, fitted by cru {cru.__version__} to {size}:
@@ -396,6 +491,8 @@ def _card(forecaster: "Forecaster", *, history: bool) -> str:
 |---|---|
 {table}
 {doubt}
+Kinds of values: {forecaster.kinds_.describe()}.
+
 ```python
 from cru import Forecaster
 

@@ -15,6 +15,9 @@ from torch import Tensor
 from cru.data import Batch, SeriesSet
 from cru.data.series import group_by_length
 from cru.errors import InputError, did_you_mean, literal
+from cru.forecaster.anomalies import Past, check_level, judge, step
+from cru.forecaster.categories import Place, category_name, unseen
+from cru.forecaster.kinds import columns_of
 from cru.forecaster.queries import (
     BATCH,
     CalibratedPrediction,
@@ -30,7 +33,7 @@ from cru.forecaster.table_io import long_frame, name_of, read_new_table, sensibl
 from cru.models.base import Prediction, State
 from cru.models.loading import check_tensors
 from cru.schema import Checksum, Schema, check
-from cru.shapes import Bool, Float64, Int64
+from cru.shapes import Bool, Float, Float64, Int64
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
@@ -60,6 +63,17 @@ class SeriesState(NamedTuple):
     state: State
     last: Float64[Tensor, " batch"]  # time of the last observation
     observed: Bool[Tensor, "batch variable"]  # which variables have been observed
+    values: Float[Tensor, "batch variable"]  # last observation of each variable, scaled
+    runs: Int64[Tensor, "batch variable"]  # number of observations in a row that equal it
+
+
+class Arrival(NamedTuple):
+    """An observation of a series, and the state of the series before it."""
+
+    name: str
+    row: int | None  # in the store of states; None for a new series
+    kept: SeriesState | None
+    batch: Batch
 
 
 class Stream:
@@ -94,7 +108,8 @@ class Stream:
         with torch.inference_mode():
             never = torch.full((1,), -math.inf, dtype=torch.float64)
             blank = self.model.advance(self._batch(0.0))  # raises if the model does not support streaming
-            self.states = StateStore(SeriesState(blank, never, torch.zeros(1, len(self._place), dtype=torch.bool)))
+            nothing = torch.zeros(1, len(self._place), dtype=self.model.dtype)
+            self.states = StateStore(SeriesState(blank, never, nothing.bool(), nothing, nothing.long()))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -109,7 +124,8 @@ class Stream:
         Args:
             id: the series. A new id starts a new series. None: the only series of a model that was fitted without ids.
             time: the time of the observation, not before the last one of the series.
-            values: a mapping from variables to numbers. A variable that is absent, None or NaN is missing.
+            values: a mapping from variables to numbers, or to the text of a category. A variable that is absent, None
+                or NaN is missing.
 
         Returns:
             False if the observation was dropped because it was late, otherwise True.
@@ -120,21 +136,98 @@ class Stream:
         >>> stream.update("bed 3", 17.5, {"HR": 71, "Temp": 36.9})  # doctest: +SKIP
         True
         """
+        arrived = self._arrive(id, time, values)
+        if arrived is None:
+            return False
+        if arrived.batch.mask.any():
+            kept = arrived.kept
+            state = self.model.advance(arrived.batch, None if kept is None else kept.state)
+            self._put(arrived, self._after(arrived, state))
+        return True
+
+    @torch.inference_mode()
+    def anomalies(
+        self,
+        id: object,  # noqa: A002
+        time: Any,
+        values: Any,
+        *,
+        level: Any = 0.001,
+        update: bool = False,
+    ) -> dict[str, dict[str, Any]]:
+        """Report how unexpected an observation is, given the observations before it.
+
+        The results equal those of `Forecaster.anomalies` for all observations so far. Call this before `update`, and
+        leave out `update` for an observation that you reject. Or let one call do both, which is faster.
+
+        Args:
+            id: the series. It may be new.
+            time: the time of the observation, not before the last one of the series.
+            values: a mapping from variables to numbers, as in `update`.
+            level: a value with a smaller p-value is an anomaly, or one that ends a run of equal values of which a
+                smaller share of the training table is as long.
+            update: also update the series with the observation.
+
+        Returns:
+            ``p_value``, ``repeats`` and ``anomaly`` for each observed variable. It is empty if nothing is observed, or
+            if the observation is late and ``late`` is "drop".
+
+        Raises:
+            ValueError: the id, the time, a value or the level is wrong, or the observation is late and ``late`` is
+                "refuse".
+
+        >>> stream.anomalies("bed 3", 18.0, {"HR": 171}, update=True)["HR"]  # doctest: +SKIP
+        {'p_value': 0.00021, 'repeats': 1, 'anomaly': True}
+        """
+        chosen, arrived = check_level(level), self._arrive(id, time, values)
+        if arrived is None or not arrived.batch.mask.any():
+            return {}
+        batch, kept = arrived.batch, arrived.kept
+        said, state = step(self.model, batch, None if kept is None else kept.state)
+        after = self._after(arrived, state)
+        since = math.inf if kept is None else float(batch.times[0, 0] - kept.last)
+        read = np.zeros((1, len(self._place)), bool) if kept is None else kept.observed.numpy()
+        runs = (after.runs * batch.mask[:, 0]).numpy()
+        scaled = batch.values[:, 0].double().numpy()
+        found = judge(self.forecaster, ScaledPrediction.of(said), scaled, Past(np.array([[since]]), read), runs, chosen)
+        if update:
+            self._put(arrived, after)
+        return {
+            variable: {
+                "p_value": float(found.p_value[0, place]),
+                "repeats": int(runs[0, place]),
+                "anomaly": bool(found.anomaly[0, place]),
+            }
+            for variable, place in self._place.items()
+            if runs[0, place]
+        }
+
+    def _arrive(self, id: object, time: Any, values: Any) -> "Arrival | None":  # noqa: A002
+        """Read an observation, and find the state of its series. Return None if it is late and dropped."""
         moment = self.forecaster.clock_.number(time)
-        batch = self._batch(moment, values)
         name = self.name(id)
+        batch = self._batch(moment, values, name)
         row = self.rows_of.get(name)
         kept: SeriesState | None = None if row is None else self.states.row(row)
         if kept is not None and moment < kept.last:
             if self.late == "drop":
-                return False
+                return None
             raise self.too_early(name, moment, kept, SORT)
-        if not batch.mask.any():
-            return True  # nothing was observed
-        state = self.model.advance(batch, None if kept is None else kept.state)
-        after = SeriesState(state, batch.times[:, 0], batch.mask[:, 0] | (False if kept is None else kept.observed))
-        self.states.put(self.add([name]) if row is None else row, after)
-        return True
+        return Arrival(name, row, kept, batch)
+
+    def _after(self, arrived: "Arrival", state: State) -> SeriesState:
+        """Return the state of a series after one observation. ``state`` is that of the model."""
+        batch, kept = arrived.batch, arrived.kept
+        mask, values = batch.mask[:, 0], batch.values[:, 0]
+        if kept is None:
+            return SeriesState(state, batch.times[:, 0], mask, values, mask.long())
+        runs = torch.where(mask, torch.where(values == kept.values, kept.runs, 0) + 1, kept.runs)
+        observed, newest = mask | kept.observed, torch.where(mask, values, kept.values)
+        return SeriesState(state, batch.times[:, 0], observed, newest, runs)
+
+    def _put(self, arrived: "Arrival", after: SeriesState) -> None:
+        """Store the state of a series after one observation."""
+        self.states.put(self.add([arrived.name]) if arrived.row is None else arrived.row, after)
 
     @torch.inference_mode()
     def predict(
@@ -195,6 +288,7 @@ class Stream:
         """
         fitted = self.forecaster
         series = read_new_table(table, fitted.columns_, fitted.clock_, fitted.names_, fitted.scaler_)
+        fitted.kinds_.check(series, fitted.clock_)
         rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
         last = np.full(len(rows), -math.inf)
         last[rows >= 0] = self.states.take(torch.from_numpy(rows[rows >= 0])).last.numpy()
@@ -221,7 +315,7 @@ class Stream:
 
     def _advance(self, batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
         """Advance the states of known series at ``rows``, or add new series if ``rows`` is None."""
-        observed = batch.mask.any(1)
+        observed, (values, runs, whole) = batch.mask.any(1), _final_runs(batch)
         if rows is None:
             state = self.model.advance(batch)
             first = self.add(batch.ids)
@@ -230,8 +324,11 @@ class Stream:
             places = torch.from_numpy(rows)
             kept: SeriesState = self.states.take(places)
             state = self.model.advance(batch, kept.state)
+            runs = runs + torch.where(whole & kept.observed & (values == kept.values), kept.runs, 0)
+            values, runs = torch.where(observed, values, kept.values), torch.where(observed, runs, kept.runs)
             observed = observed | kept.observed
-        self.states.put(places, SeriesState(state, batch.times[:, -1], observed))  # padding repeats the last time
+        last = batch.times[:, -1]  # padding repeats the last time
+        self.states.put(places, SeriesState(state, last, observed, values, runs))
 
     @torch.inference_mode()
     def predict_many(self, at: Any, *, ids: Sequence[object] | None = None, level: Any = (90,)) -> Any:
@@ -384,17 +481,18 @@ class Stream:
         rule = literal(f"not lie before the last observation of {name!r}, {last}")
         return InputError("time", rule, found, hint)
 
-    def _batch(self, moment: float, values: Any = None) -> Batch:
+    def _batch(self, moment: float, values: Any = None, series: str = "") -> Batch:
         """Make a batch with one observation in scaled units, or a query without observations."""
         width, scaler = len(self._place), self.forecaster.scaler_
         row, mask = [0.0] * width, [False] * width
         if values is not None and not isinstance(values, Mapping):
             raise InputError("values", "be a mapping from variables to numbers", f"{values!r:.50}")
-        for name, value in (values or {}).items():
-            place = self._place.get(name)
-            if place is None:
-                hint = literal(did_you_mean(name, self._place))
+        for name in values or {}:
+            if name not in self.forecaster.kinds_:
+                hint = literal(did_you_mean(name, self.forecaster.kinds_))
                 raise InputError("values", "be variables of the training table", repr(name), hint)
+        for name, value in self._encoded(values or {}, moment, series).items():
+            place = self._place[name]
             number = isinstance(value, Real | np.bool_)
             if value is None or (number and value != value):
                 continue
@@ -405,11 +503,56 @@ class Stream:
             if not fine:
                 rule = "be sensible numbers, or None (null) for missing"
                 raise InputError("values", rule, f"{name!r}: {value!r:.50}")
-            row[place], mask[place] = (value - scaler.shift[place]) / scaler.scale[place], True
+            row[place], mask[place] = float(value), True
+        self._check_kinds(row, mask, moment, series)
+        scaled = np.where(mask, scaler.transform(np.array([[row]])), 0.0)
         return Batch(
             times=torch.tensor([[moment]], dtype=torch.float64),
-            values=torch.tensor([[row]], dtype=self.model.dtype),
+            values=torch.from_numpy(scaled).to(self.model.dtype),
             mask=torch.tensor([[mask]]),
             ids=("",),
             **self._rest,
         )
+
+    def _encoded(self, values: Mapping[str, Any], moment: float, series: str) -> Mapping[str, Any]:
+        """Replace each variable of kind "category" by its columns."""
+        kinds, clock = self.forecaster.kinds_, self.forecaster.clock_
+        if not kinds.categories:
+            return values
+        columns: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in kinds.categories:
+                columns[name] = value
+                continue
+            known = kinds.categories[name]
+            if value is None or (isinstance(value, Real) and value != value):
+                continue
+            if not isinstance(value, str | Real | np.bool_):
+                raise InputError("values", "be texts or numbers for a category", f"{name!r}: {value!r:.50}")
+            text = category_name(value)
+            if text is not None and text not in known:
+                raise unseen(name, text, Place(series, clock.stamp(moment)), known).replace(argument="values")
+            if text is not None:
+                columns |= dict(zip(columns_of(name, known), (float(text == one) for one in known), strict=True))
+        return columns
+
+    def _check_kinds(self, row: list[float], mask: list[bool], moment: float, series: str) -> None:
+        """Raise if an observation is impossible for its kind, if the user declared that kind."""
+        kinds = self.forecaster.kinds_
+        if any(mask) and kinds.declared:
+            wrong = kinds.forbidden(np.array([row]), np.array([mask]))[0]
+            if wrong.any():
+                k, stamp = int(wrong.argmax()), self.forecaster.clock_.stamp(moment)
+                raise kinds.error(kinds.owners[k], row[k], series, stamp).replace(argument="values")
+
+
+def _final_runs(
+    batch: Batch,
+) -> tuple[Float[Tensor, "batch variable"], Int64[Tensor, "batch variable"], Bool[Tensor, "batch variable"]]:
+    """Return the last value of each variable, the number of equal values up to it, and whether all values equal it."""
+    step = torch.arange(batch.times.shape[1])[:, None]
+    last = torch.where(batch.mask, step, 0).amax(1, keepdim=True)
+    values = batch.values.gather(1, last)
+    differs = torch.where(batch.mask & (batch.values != values), step, -1).amax(1, keepdim=True)
+    runs = (batch.mask & (step > differs)).sum(1)
+    return values[:, 0], runs, differs[:, 0] < 0

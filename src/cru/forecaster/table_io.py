@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,20 @@ import numpy as np
 from cru.data import Scaler, SeriesSet, from_table
 from cru.data.columns import Column, DataTable, is_polars, make_frame, number_column, text_column
 from cru.data.reading import read_table
-from cru.data.tables import check_key
+from cru.data.tables import TEXT_HINT, check_key, codes
 from cru.errors import InputError, some
+from cru.forecaster.categories import Layout, Place, encode, find_categories
 from cru.forecaster.clock import Clock
+from cru.forecaster.kinds import Kinds, encoded_names
 from cru.shapes import Bool
 
 FEWEST, STRIKING = 100, 0.25  # `find_outliers`: fewest observations of a variable, largest share of its variance
+LOG_DEVIATIONS = (
+    6.0  # `find_outliers`: fewest standard deviations of the logarithm of a variable that is never negative
+)
 LARGEST = 1e12  # largest distance from the mean, in standard deviations; a network overflows beyond it
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
-_ANSWERS = re.compile(r"variable|mean|median|std|sample|value|(lo|hi)-[\d.]+")
+_ANSWERS = re.compile(r"variable|mean|median|std|sample|value|component|p_value|repeats|anomaly|(lo|hi)-[\d.]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,7 @@ class Columns:
     values: tuple[str, ...] | None = None  # None: all other columns
     variable: str | None = None
     duplicates: str = "refuse"
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of variables of kind "category"
     whole_ids: bool = False  # ids are integers, and are returned as integers
     polars: bool = False
 
@@ -45,18 +51,37 @@ class Columns:
     def read(self, table: Any) -> DataTable:
         """Read the needed columns of a table. Ids that are integers stored as floats become integers."""
         keys = [name for name in (self.id, self.time, self.variable) if name is not None]
-        text = [name for name in (self.id, self.variable) if name is not None]
-        wanted = list(dict.fromkeys([*keys, *(self.values or ())]))
+        encoded = [] if self.variable else [n for n in self.categories if n not in keys and n in (self.values or (n,))]
+        text = [name for name in (self.id, self.variable, *encoded) if name is not None]
+        wanted = list(dict.fromkeys([*keys, *encoded, *(self.values or ())]))
         frame = read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
         if self.id is not None:
             frame[self.id] = ids_of(frame[self.id])
         return frame
+
+    def layout(self, frame: DataTable) -> Layout:
+        """Return the columns of observations and of variables."""
+        keys = (self.id, self.time, self.variable)
+        return Layout(self.values or [name for name in frame if name not in keys], self.variable)
+
+    def encoded(self, frame: DataTable, clock: Clock) -> DataTable:
+        """Replace each variable of kind "category" by one column for each category."""
+
+        def place(row: int) -> Place:
+            one = np.array([row])
+            series = "0" if self.id is None else codes(frame[self.id].filter(one))[0][0]
+            return Place(series, clock.stamp(float(clock.column(frame[self.time].filter(one))[0])))
+
+        return encode(frame, self.layout(frame), self.categories, place)
 
     def series(self, frame: DataTable, clock: Clock) -> SeriesSet:
         """Make series from the columns of `read`, with times as numbers of the clock."""
         if frame.rows:
             check_key(frame[self.time])
         values = self.values[0] if self.variable is not None and self.values else self.values
+        if self.categories and frame.rows:
+            frame = self.encoded(frame, clock)
+            values = values if values is None or self.variable else encoded_names(values, self.categories)
         numbers = number_column(self.time, clock.column(frame[self.time]))
         try:
             series = from_table(
@@ -101,11 +126,21 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
     """Read a training table: its series, the clock of its times, and its columns with their types."""
     columns.check()
     frame = columns.read(table)
+    if columns.categories and frame.rows:
+        found = find_categories(frame, columns.layout(frame), columns.categories)
+        columns = dataclasses.replace(columns, categories=found)
     clock = Clock.of(frame[columns.time])
-    series = columns.series(frame, clock)
+    try:
+        series = columns.series(frame, clock)
+    except InputError as error:
+        if not error.hint.startswith(TEXT_HINT):
+            raise
+        raise error.replace(hint=f"{error.hint} Or declare categories in {{kinds}}.") from None
     finer = clock.in_unit(median_gap(series))
     if finer != clock:  # read again instead of rescaling: a time must always become the same number
         series = columns.series(frame, finer)
+    if columns.categories:  # those of a long table are sorted by name
+        series = _arranged(series, Kinds.infer(series, {}, columns.categories).columns)
     columns = dataclasses.replace(
         columns,
         whole_ids=columns.id is not None and frame[columns.id].is_whole,
@@ -145,9 +180,8 @@ def read_new_table(table: Any, columns: Columns, clock: Clock, names: Sequence[s
 
 
 def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[str]) -> SeriesSet:
-    known = columns if columns.values is None or columns.variable else dataclasses.replace(columns, values=tuple(names))
     try:
-        series = known.series(known.read(table), clock)
+        series = columns.series(columns.read(table), clock)
     except InputError as error:
         raise error.without_arguments() from None  # only `fit` has these arguments
     if tuple(series.names) == tuple(names):
@@ -161,6 +195,11 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
     missing = [name for name in names if name not in series.names]
     if missing and columns.variable is None:
         raise ValueError(f"the table must have the columns {some([*map(repr, missing)])}, as the training table had.")
+    return _arranged(series, names)
+
+
+def _arranged(series: SeriesSet, names: Sequence[str]) -> SeriesSet:
+    """Arrange the variables of series in the order of ``names``, which may have more."""
     wide = np.zeros((len(series.times), len(names)))
     mask = np.zeros(wide.shape, bool)
     place = [list(names).index(name) for name in series.names]
@@ -185,10 +224,15 @@ def long_frame(
     """
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
-        data[columns.id] = [int(name) for name in ids] if columns.whole_ids and _are_whole(ids) else list(ids)
+        data[columns.id] = id_entries(columns, ids)
     data[columns.time] = clock.stamps(times)
     data[columns.variable or "variable"] = list(variables)
     return make_frame(data | dict(numbers), polars=polars, zones={columns.time: clock.zone})
+
+
+def id_entries(columns: Columns, ids: Sequence[str]) -> list[int] | list[str]:
+    """Return the ids of rows as whole numbers if those of the training table are."""
+    return [int(name) for name in ids] if columns.whole_ids and _are_whole(ids) else list(ids)
 
 
 def _are_whole(ids: Sequence[str]) -> bool:
@@ -210,12 +254,20 @@ def median_gap(series: SeriesSet) -> float:
 
 
 def find_outliers(series: SeriesSet) -> list[str]:
-    """Return a warning for each variable with one observation that causes much of its variance."""
+    """Return a warning for each variable with one observation that causes much of its variance.
+
+    A variable that is never negative may have a long upper tail, so it must be striking on a logarithmic scale, too.
+    """
     found = []
     for k, name in enumerate(series.names):
         rows = np.flatnonzero(series.mask[:, k])
-        square = (series.values[rows, k] - series.values[rows, k].mean()) ** 2
-        if len(rows) >= FEWEST and square.max() > STRIKING * square.sum():
+        values = series.values[rows, k].astype(np.float64)
+        square = (values - values.mean()) ** 2
+        striking = len(rows) >= FEWEST and square.max() > STRIKING * square.sum()
+        if striking and values.min() >= 0:
+            logs = np.log(values[values > 0])
+            striking = logs.max() - logs.mean() > LOG_DEVIATIONS * logs.std()
+        if striking:
             row = rows[square.argmax()]
             share = f"{square.max() / square.sum():.0%} of the variance of {len(rows)} observations"
             found.append(

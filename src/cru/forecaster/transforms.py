@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from cru.data import Scaler, SeriesSet
+from cru.forecaster.kinds import SKEWNESS, Kinds, skewness
 from cru.forecaster.masking import make_training_task
 from cru.models import spec_of
 from cru.models.structural import FitSettings, StructuralConfig, StructuralModel, fit_layer
 from cru.shapes import Float
 
-SKEWNESS = 1.0  # a candidate variable has a larger skewness
 MAX_ZEROS = 0.25  # largest share of zeros in a candidate variable
 FEWEST = 100  # fewest observations of a candidate variable
 TURNS, SERIES = 2, 300  # number of training tasks, and largest number of parts of series
@@ -20,11 +20,13 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SETTINGS = FitSettings(steps=40)
 
 
-def choose_log_scales(pieces: SeriesSet, config: StructuralConfig, time_scale: float, seed: int) -> tuple[float, ...]:
+def choose_log_scales(
+    pieces: SeriesSet, kinds: Kinds, config: StructuralConfig, time_scale: float, seed: int
+) -> tuple[float, ...]:
     """Choose the variables to model on a logarithmic scale, and the scale of each logarithm.
 
-    Candidates are skewed variables that are never negative. The structural model is fitted with and without the
-    logarithm. The logarithm is used if it lowers the product of two errors on withheld values, both in the user's
+    Candidates are skewed variables of kind "nonnegative" or "count". The structural model is fitted with and without
+    the logarithm. The logarithm is used if it lowers the product of two errors on withheld values, both in the user's
     units: the pinball loss and the root mean squared error.
 
     Variables that are often zero, such as rain, are no candidates. No transform spreads a point mass, and the logarithm
@@ -32,6 +34,7 @@ def choose_log_scales(pieces: SeriesSet, config: StructuralConfig, time_scale: f
 
     Args:
         pieces: parts of series in the user's units.
+        kinds: of the variables.
         config: the components of the structural model.
         time_scale: factor on the times in the model.
         seed: of the withheld values.
@@ -39,7 +42,8 @@ def choose_log_scales(pieces: SeriesSet, config: StructuralConfig, time_scale: f
     Returns:
         One scale for each variable, 0 for no logarithm. Empty if no variable has a logarithm.
     """
-    candidates = [k for k in range(len(pieces.names)) if _may_gain(pieces.values[pieces.mask[:, k], k])]
+    possible = np.flatnonzero(kinds.are("nonnegative", "count"))
+    candidates = [int(k) for k in possible if _may_gain(pieces.values[pieces.mask[:, k], k])]
     scales = [0.0] * len(pieces.names)
     if not candidates:
         return ()
@@ -55,11 +59,7 @@ def choose_log_scales(pieces: SeriesSet, config: StructuralConfig, time_scale: f
 
 
 def _may_gain(values: Float[np.ndarray, " n"]) -> bool:
-    if len(values) < FEWEST or values.min() < 0 or (values == 0).mean() > MAX_ZEROS:
-        return False
-    deviation = values - values.mean()
-    spread = deviation.std()
-    return bool(spread > 0 and (deviation**3).mean() / spread**3 > SKEWNESS)
+    return len(values) >= FEWEST and bool((values == 0).mean() <= MAX_ZEROS) and skewness(values) > SKEWNESS
 
 
 def _positive(series: SeriesSet, column: int) -> Float[np.ndarray, " n"]:

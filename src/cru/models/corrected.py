@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from cru.errors import did_you_mean
-from cru.functional.structural import StructuralState
+from cru.functional.carry_forward import last_observation
+from cru.functional.structural import Filtered, StructuralState
 from cru.layers.checks import require
 from cru.layers.structural import cos_sin
 from cru.models.base import BatchLike, Model, Prediction, Spec, State
@@ -43,10 +44,14 @@ class CorrectionConstants:
     mean_weight: float = 0.1  # weight of the squared error of the mean, relative to the pinball loss
     withheld_share: float = 0.2  # mean share of the observed entries that a training step withholds from the network
     max_error: float = 8.0  # bound on standardised errors in the features
+    typical_error: float = 0.7  # absolute standardised error that is expected before a series has any
+    expected_errors: float = 3.0  # number of observations that the expected error counts as
     max_mean: float = 5.0  # bound on means in the features
     max_age: float = 1e4  # bound on times in the features, in typical gaps
     time_weight: float = 0.3  # factor on most features that are logarithms of times
     variance_floor: float = 1e-8
+    max_binned: int = 16  # most variables of a table whose observations the network also sees by quantile bins
+    rows_at_once: int = 4096  # time points of one matrix product, which fits into the cache of a processor
     lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges with one trust each, in typical gaps
 
 
@@ -82,6 +87,7 @@ class Features(NamedTuple):
     std: Float[Tensor, "batch time variable"]  # likewise, including the observation noise
     own_mean: Float[Tensor, "batch time variable"]  # with the observation of the same entry
     own_var: Float[Tensor, "batch time variable"]  # likewise, including the observation noise
+    prior: Filtered  # one-step-ahead predictions of the structural model, and its state after the last row
 
 
 class Correction(NamedTuple):
@@ -103,6 +109,9 @@ class CorrectedState(NamedTuple):
     base: StructuralState
     seen: Bool[Tensor, "batch variable"]  # variables observed so far
     last: Float64[Tensor, "batch variable"]  # time of the last observation of each variable
+    value: Float[Tensor, "batch variable"]  # last observation of each variable
+    errors: Float[Tensor, "batch variable"]  # sum of absolute standardised errors of the observations so far
+    number: Float[Tensor, "batch variable"]  # of observations so far
     first: Float64[Tensor, " batch"]  # first time of the series
     network: State  # state of a network with a memory; otherwise the last time
 
@@ -122,9 +131,9 @@ class CorrectedModel(Model):
     lead times.
 
     The features of a time point describe all variables: which are observed, and their standardised errors, means and
-    standard deviations under the structural model. Further features are the times to other observations and the phases
-    of the calendar. Means and errors do not use the observation of the same entry. So any entry can be a training
-    target.
+    standard deviations under the structural model. Further features are the last and the next observation, the times to
+    them, the typical size of earlier errors of the series, and the phases of the calendar. No feature except the error
+    uses the observation of the same entry. So any entry can be a training target.
 
     The structural model filters if the network is causal and has a memory. Otherwise, it smooths.
 
@@ -149,14 +158,14 @@ class CorrectedModel(Model):
         self.layer = make_layer(spec, config)
         self.gap = config.gap or TYPICAL_GAP / spec.time_scale
         variables = spec.target_size
-        size = 8 * variables + 3 + 2 * len(config.calendar)
+        size = 11 * variables + 3 + 2 * len(config.calendar)
         self.network = _make_network(config, spec, size)
         self.gain = None if self.network.starts_at_zero else nn.Parameter(torch.zeros(2, 2 * variables))
         self.causal = self.network.causal and not self.network.pointwise  # type: ignore[misc]
         self.register_buffer("center", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
-        ranges = len(CONSTANTS.lead_time_bounds) + 1
+        ranges = 2 * (len(CONSTANTS.lead_time_bounds) + 1)
         self.register_buffer("trust", torch.ones(2, ranges, variables))  # shares of the corrections of center and mean
 
     @property
@@ -168,6 +177,11 @@ class CorrectedModel(Model):
     def streams(self) -> bool:
         """Whether the model supports streaming: its network is causal or pointwise."""
         return self.network.pointwise or (self.causal and self.network.streams)
+
+    def freeze(self) -> None:
+        """Compute once what depends on the parameters only."""
+        self.layer.freeze()
+        self.network.freeze()
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
         """Fit the structural model, then set the scales of the features and the weights in the loss."""
@@ -191,17 +205,24 @@ class CorrectedModel(Model):
             rows = torch.cat(x)
             self.center.copy_(rows.mean(0))
             self.scale.copy_(rows.std(0, correction=0).clamp(min=0.05))
+            if isinstance(self.network, MLPModel):  # 0 means that there is no observation
+                self.network.find_bins(torch.where(rows == 0, math.nan, (rows - self.center) / self.scale))
             counts = counts.clamp(min=50)
             weight = (counts / counts.mean()) ** -0.5
             self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
 
-    def held_out(self, batch: BatchLike, fold: Int64[Tensor, "batch time"]) -> Prediction:
+    def held_out(self, batch: BatchLike, fold: Int64[Tensor, "batch time"], *, ahead: bool = False) -> Prediction:
         """Predict every row with the network that was not trained on its ``fold``.
 
         One network has larger errors than the average of all networks, by the variance between them. The predicted
         variance includes this variance. So standardised errors are comparable to those of the averaged prediction.
+
+        Args:
+            batch: the observations.
+            fold: the fold of each row.
+            ahead: predict as in `one_step_ahead`.
         """
-        found, mask = self.features(batch)
+        found, mask = self.features(batch, ahead=ahead)
         corrections = self.correct(found.x, batch)
         index = fold[None, ..., None].expand(1, *mask.shape)
         single = self.combine(found, mask, Correction._make(part.gather(0, index)[0] for part in corrections))
@@ -215,6 +236,15 @@ class CorrectedModel(Model):
         found, mask = self.features(batch)
         return self.combine(found, mask, Correction._make([torch.zeros_like(found.mean)] * 4))
 
+    def structure(
+        self, batch: BatchLike
+    ) -> tuple[Float[Tensor, "batch time variable"], Float[Tensor, "batch time variable"]]:
+        """Return the mean of the structural model, and the standard deviation of the correction between networks."""
+        found, mask = self.features(batch)
+        between = self.correct(found.x, batch).mean.std(0, correction=0)
+        trust = self.trust[1, self.lead_range(found.x)]
+        return torch.where(mask, found.own_mean, found.mean), torch.where(mask, 0.0, trust * between * found.std)
+
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: CorrectedState | None = None
     ) -> Prediction:
@@ -222,6 +252,23 @@ class CorrectedModel(Model):
         found, mask = self.features(batch, state)
         corrections = self.correct(found.x, batch, state)
         return self.combine(found, mask, Correction._make(part.mean(0) for part in corrections))
+
+    def one_step_ahead(
+        self, batch: BatchLike, state: CorrectedState | None = None
+    ) -> tuple[Prediction, CorrectedState]:
+        """Predict every row from the rows before it, as a stream does. The network must have no memory.
+
+        Args:
+            batch: the observations.
+            state: of the series so far.
+
+        Returns:
+            The prediction, and the state after the last row, as `advance` returns it.
+        """
+        found, hidden = self.features(batch, state, ahead=True)
+        corrections = self.correct(found.x, batch)
+        said = self.combine(found, hidden, Correction._make(part.mean(0) for part in corrections))
+        return said, self._after(found.prior, batch, state)
 
     def combine(self, found: Features, mask: Tensor, correction: Correction) -> Prediction:
         """Apply a correction, multiplied by the trust, to the entries that are not observed."""
@@ -236,46 +283,86 @@ class CorrectedModel(Model):
     def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
         """Return the range of lead times of each row: of the time to the nearest observation at another row.
 
+        Rows with a later observation come first, then rows without one, which are forecasts.
+
         Args:
             x: features, not standardised.
         """
-        nearest = x[..., 8 * self.spec.target_size].double().expm1()
-        return torch.bucketize(nearest, nearest.new_tensor(CONSTANTS.lead_time_bounds))
+        size = self.spec.target_size
+        nearest, no_later = x[..., 8 * size].double().expm1(), x[..., 7 * size : 8 * size] > 0.5
+        bounds = nearest.new_tensor(CONSTANTS.lead_time_bounds)
+        return torch.bucketize(nearest, bounds) + (len(bounds) + 1) * no_later.all(-1).long()
 
     def features(
-        self, batch: BatchLike, state: CorrectedState | None = None
+        self, batch: BatchLike, state: CorrectedState | None = None, *, ahead: bool = False
     ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
-        """Run the structural model, and compute the features of every time point. Return them with the mask."""
+        """Run the structural model, and compute the features of every time point. Return them with the mask.
+
+        Args:
+            batch: the observations.
+            state: of the series so far, for streaming.
+            ahead: describe every time point by the time points before it. Its own observations are not shown, so the
+                mask is False.
+        """
         values, mask = flat_inputs(self, batch)
-        return self._features(values, mask, batch.times, state)
+        return self._features(values, mask, batch.times, state, ahead=ahead)
 
     @torch.no_grad()
     def _features(
-        self, values: Tensor, mask: Tensor, times: Tensor, state: CorrectedState | None
+        self, values: Tensor, mask: Tensor, times: Tensor, state: CorrectedState | None, *, ahead: bool = False
     ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
         base, noise = None if state is None else state.base, self.layer.hyperparameters.noise
-        if self.causal:
-            prior = self.layer.filter(values, times, mask, base)
+        prior = self.layer.filter(values, times, mask, base)
+        forward = self.causal or ahead
+        if forward:
             mean, var = prior.mean, prior.var
-            own_mean, own_var = update_signal(mean, var, values, mask, noise)
+            own_mean, own_var = (mean, var) if ahead else update_signal(mean, var, values, mask, noise)
         else:
             own_mean, own_var, mean, var = self.layer.smooth(values, times, mask, base)
         std = (var + noise).clamp(min=CONSTANTS.variance_floor).sqrt()
-        error = torch.where(mask, (values - mean) / std, 0.0).clamp(-CONSTANTS.max_error, CONSTANTS.max_error)
+        shown = torch.zeros_like(mask) if ahead else mask
+
+        def standardised(nearest: Tensor, known: Tensor) -> Tensor:
+            return torch.where(known, (nearest - mean) / std, 0.0).clamp(-CONSTANTS.max_error, CONSTANTS.max_error)
+
         x = torch.cat(
             [
-                mask.to(mean.dtype),
-                error,
+                shown.to(mean.dtype),
+                standardised(values, shown),
                 mean.clamp(-CONSTANTS.max_mean, CONSTANTS.max_mean),
                 std.log(),
-                self._ages(mask, times, state).to(mean.dtype),
+                self._ages(mask, times, state, causal=forward).to(mean.dtype),
+                standardised(*_last_value(values, mask, state)),
+                standardised(*_next_value(values, mask & (not forward))),
+                self._typical_error(values, mask, prior, state),
                 cos_sin(times, self.config.calendar).to(mean.dtype),
             ],
             -1,
         )
-        return Features(x, mean, std, own_mean, own_var + noise), mask
+        return Features(x, mean, std, own_mean, own_var + noise, prior), shown
 
-    def _ages(self, mask: Tensor, times: Tensor, state: CorrectedState | None) -> Float[Tensor, "batch time age"]:
+    def _errors(self, values: Tensor, mask: Tensor, prior: Filtered) -> Float[Tensor, "batch time variable"]:
+        """Return the absolute standardised error of each observation given strictly earlier ones, otherwise 0."""
+        std = (prior.var + self.layer.hyperparameters.noise).clamp(min=CONSTANTS.variance_floor).sqrt()
+        return torch.where(mask, (values - prior.mean).abs() / std, 0.0).clamp(max=CONSTANTS.max_error)
+
+    def _typical_error(
+        self, values: Tensor, mask: Tensor, prior: Filtered, state: CorrectedState | None
+    ) -> Float[Tensor, "batch time variable"]:
+        """Return the logarithm of the mean of `_errors` over the earlier rows of a series.
+
+        Some series vary more than others, which the structural model does not know.
+        """
+        errors, count = self._errors(values, mask, prior), mask.to(prior.mean.dtype)
+        total, number = errors.cumsum(1) - errors, count.cumsum(1) - count
+        if state is not None:
+            total, number = total + state.errors[:, None], number + state.number[:, None]
+        expected = CONSTANTS.expected_errors
+        return ((total + expected * CONSTANTS.typical_error) / (number + expected)).log()
+
+    def _ages(
+        self, mask: Tensor, times: Tensor, state: CorrectedState | None, *, causal: bool
+    ) -> Float[Tensor, "batch time age"]:
         """Compute the features that depend on times.
 
         These are logarithms of the times since and until the nearest other observation, and of the time since the start
@@ -286,10 +373,11 @@ class CorrectedModel(Model):
         first = times[:, :1] if state is None else state.first[:, None]
         moments = times[..., None]
         since = moments - _newest(torch.where(mask, moments, -math.inf), last)
-        following = _newest(torch.where(mask, -moments, -math.inf).flip(1), never).flip(1)
-        until = torch.full_like(since, math.inf) if self.causal else -following - moments
-        any_since, any_until = since.amin(-1, keepdim=True), until.amin(-1, keepdim=True)
-        nearest = torch.minimum(any_since, any_until)
+        any_since = nearest = since.amin(-1, keepdim=True)
+        until = torch.full_like(since, math.inf)
+        if not causal:
+            until = -_newest(torch.where(mask, -moments, -math.inf).flip(1), never).flip(1) - moments
+            nearest = torch.minimum(any_since, until.amin(-1, keepdim=True))
 
         def log(age: Tensor) -> Tensor:
             return (age.clamp(max=CONSTANTS.max_age * self.gap) / self.gap).clamp(min=0).log1p()
@@ -312,25 +400,25 @@ class CorrectedModel(Model):
         """
         x = ((x - self.center) / self.scale).to(self.dtype)
         if isinstance(self.network, MLPModel):
-            return self.correct_rows(x.flatten(0, 1).expand(self.members, -1, -1), x.shape[:2])
+            rows, size = x.flatten(0, 1), CONSTANTS.rows_at_once
+            parts = [rows[first : first + size] for first in range(0, max(1, len(rows)), size)]
+            found = [self.correct_rows(part.expand(self.members, -1, -1)) for part in parts]
+            whole = (torch.cat(part, 1) for part in zip(*found, strict=True))
+            return Correction._make(part.reshape(len(part), *x.shape[:2], part.shape[-1]) for part in whole)
         inputs = FeatureBatch.around(x, batch)
         said = self.network(inputs) if state is None else self.network(inputs, state=state.network)
         assert self.gain is not None and said.var is not None
         log_scale = 0.5 * said.var.clamp(min=CONSTANTS.variance_floor).log()
         return _bounded((self.gain[0] * said.mean)[None], (self.gain[1] * log_scale)[None])
 
-    def correct_rows(self, x: Float[Tensor, "member row feature"], shape: Sequence[int] | None = None) -> "Correction":
+    def correct_rows(self, x: Float[Tensor, "member row feature"]) -> "Correction":
         """Return the bounded corrections of networks without a memory.
 
         Args:
             x: standardised features. The rows can differ between networks.
-            shape: batch and time axes, into which the rows are reshaped.
         """
         assert isinstance(self.network, MLPModel)
-        outputs = self.network.members(x)
-        if shape is not None:
-            outputs = outputs.reshape(len(outputs), *shape, outputs.shape[-1])
-        return _bounded(*outputs.chunk(2, -1))
+        return _bounded(*self.network.members(x).chunk(2, -1))
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """Return the weighted `correction_loss` of targets not observed, and of entries that this step withholds."""
@@ -367,19 +455,33 @@ class CorrectedModel(Model):
     def _advance(self, batch: BatchLike, state: CorrectedState | None) -> CorrectedState:
         values, mask = flat_inputs(self, batch)
         with torch.no_grad():
-            base = self.layer.filter(values, batch.times, mask, None if state is None else state.base).state
-        times = batch.times[..., None]
-        seen, last = mask.any(1), torch.where(mask, times, -math.inf).amax(1)
+            prior = self.layer.filter(values, batch.times, mask, None if state is None else state.base)
+        after = self._after(prior, batch, state)
+        if self.network.pointwise:
+            return after
+        x = ((self.features(batch, state)[0].x - self.center) / self.scale).to(self.dtype)
+        network = self.network.advance(FeatureBatch.around(x, batch), None if state is None else state.network)
+        return after._replace(network=network)
+
+    def _after(self, prior: Filtered, batch: BatchLike, state: CorrectedState | None) -> CorrectedState:
+        """Return the state after a batch, for a network without a memory.
+
+        Args:
+            prior: one-step-ahead predictions of the structural model, and its state after the batch.
+            batch: the observations.
+            state: before the batch.
+        """
+        values, mask = flat_inputs(self, batch)
+        errors, count = self._errors(values, mask, prior).sum(1), mask.sum(1).to(prior.mean.dtype)
+        seen, last = mask.any(1), torch.where(mask, batch.times[..., None], -math.inf).amax(1)
+        value = last_observation(values, mask).value[:, -1]
         if state is not None:
-            last = torch.where(seen, last, state.last)
+            last, value = torch.where(seen, last, state.last), torch.where(seen, value, state.value)
+            errors, count = errors + state.errors, count + state.number
             seen = seen | state.seen
-        last = torch.where(seen, last, 0.0)
+        last, value = torch.where(seen, last, 0.0), torch.where(seen, value, 0.0)
         first = batch.times[:, 0] if state is None else state.first
-        network: State = base.time
-        if not self.network.pointwise:
-            x = ((self.features(batch, state)[0].x - self.center) / self.scale).to(self.dtype)
-            network = self.network.advance(FeatureBatch.around(x, batch), None if state is None else state.network)
-        return CorrectedState(base, seen, last, first, network)
+        return CorrectedState(prior.state, seen, last, value, errors, count, first, prior.state.time)
 
 
 class FeatureBatch(NamedTuple):
@@ -445,6 +547,28 @@ def _saturate(x: Tensor, bound: float) -> Tensor:
     return bound * torch.tanh(x / bound)
 
 
+def _last_value(
+    values: Float[Tensor, "batch time variable"],
+    mask: Bool[Tensor, "batch time variable"],
+    state: CorrectedState | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the last observation in the rows before each row, and whether there is one."""
+    first = (values[:, :1], torch.zeros_like(mask[:, :1]))
+    if state is not None:
+        first = (state.value[:, None].to(values.dtype), state.seen[:, None])
+    before = (torch.cat([start, part[:, :-1]], 1) for start, part in zip(first, (values, mask), strict=True))
+    value, _, known = last_observation(*before)
+    return value, known
+
+
+def _next_value(
+    values: Float[Tensor, "batch time variable"], mask: Bool[Tensor, "batch time variable"]
+) -> tuple[Tensor, Tensor]:
+    """Return the next observation in the rows after each row, and whether there is one."""
+    value, known = _last_value(values.flip(1), mask.flip(1))
+    return value.flip(1), known.flip(1)
+
+
 def _newest(times: Float64[Tensor, "batch time variable"], last: Float64[Tensor, "batch variable"]) -> Tensor:
     """Return the maximum of ``last`` and of the times in the rows before each row."""
     before = torch.cat([last[:, None], times[:, :-1]], 1)
@@ -453,6 +577,12 @@ def _newest(times: Float64[Tensor, "batch time variable"], last: Float64[Tensor,
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def _binned(variables: int) -> list[int]:
+    """Return the numbers of the features that are errors, last observations or next observations."""
+    last = 8 * variables + 3
+    return [*range(variables, 2 * variables), *range(last, last + 2 * variables)]
 
 
 def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
@@ -478,7 +608,9 @@ def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
     )
     known = {field.name for field in fields(entry(config.network).model.Config) if field.default is None}
     size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * spec.target_size))))
-    own = {"hidden_size": size, "variance_map": "softplus"}
+    own: dict[str, Any] = {"hidden_size": size, "variance_map": "softplus"}
+    if config.network == "mlp" and spec.target_size <= CONSTANTS.max_binned:
+        own["binned"], known = _binned(spec.target_size), known | {"binned"}
     given = dict(text.split("=", 1) for text in config.network_options)
     try:
         parsed = {name: json.loads(text) for name, text in given.items()}

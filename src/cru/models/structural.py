@@ -83,6 +83,10 @@ class StructuralModel(Model):
         """Fit the hyperparameters, which all series share, by marginal likelihood."""
         fit_layer(self.layer, batches if isinstance(batches, Sequence) else list(batches))
 
+    def freeze(self) -> None:
+        """Compute once what depends on the parameters only."""
+        self.layer.freeze()
+
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: StructuralState | None = None
     ) -> Prediction:
@@ -91,6 +95,30 @@ class StructuralModel(Model):
         with torch.no_grad():
             found = self.layer.smooth(values, batch.times, mask, state)
         return self._prediction(found.mean, found.var)
+
+    def structure(
+        self, batch: BatchLike
+    ) -> tuple[Float[Tensor, "batch time variable"], Float[Tensor, "batch time variable"]]:
+        """Return the mean, and 0: nothing corrects it."""
+        mean = self(batch).mean.flatten(2)
+        return mean, torch.zeros_like(mean)
+
+    def one_step_ahead(
+        self, batch: BatchLike, state: StructuralState | None = None
+    ) -> tuple[Prediction, StructuralState]:
+        """Predict every row from the rows before it, as a stream does.
+
+        Args:
+            batch: the observations.
+            state: of the series so far.
+
+        Returns:
+            The prediction, and the state after the last row, as `advance` returns it.
+        """
+        values, mask = flat_inputs(self, batch)
+        with torch.no_grad():
+            found = self.layer.filter(values, batch.times, mask, state)
+        return self._prediction(found.mean, found.var), found.state
 
     def _prediction(self, mean: Tensor, var: Tensor) -> Prediction:
         shape = (*mean.shape[:2], *self.spec.target_shape)

@@ -1,19 +1,17 @@
 """Write the report page: runs, tables and test series as data in one self-contained HTML file."""
 
 import base64
-import hashlib
 import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.extras import require_extra
+from cru.reporting.html_page import make_page, number, numbers
 from cru.reporting.tables import Table, TableCell, tables
 from cru.shapes import Float
 
@@ -22,37 +20,7 @@ SCRIPTS = ("dom.js", "scale.js", "chart.js", "charts.js", "scores.js", "frames.j
 
 def render(data: Mapping[str, Any]) -> str:
     """Make the HTML page of ``data`` from `cru.reporting.report.collect`."""
-    parts = {
-        "title": escape(str(data["title"])),
-        "style": _read("style.css"),
-        "data": embed(data),
-        "script": "\n".join(_read(name) for name in SCRIPTS),
-    }
-    parts |= {f"{name}_hash": _hash(parts[name]) for name in ("style", "script")}
-    page = _read("page.html")
-    before, *rest = page.split("{{")  # one pass: braces in inserted text are not interpreted
-    return before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
-
-
-def embed(data: Any) -> str:
-    """Encode JSON so that no text in it can end the script element.
-
-    >>> embed("</script><!--")
-    '"\\\\u003c/script\\\\u003e\\\\u003c!--"'
-    """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _hash(text: str) -> str:
-    """Return the source expression of a content security policy that allows one inline element."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _read(name: str) -> str:
-    return (files("cru") / "reporting" / "assets" / name).read_text(encoding="utf-8")
+    return make_page(str(data["title"]), data, SCRIPTS)
 
 
 def describe_series(
@@ -96,11 +64,6 @@ def limit_size(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, An
             break
         kept.append(one)
     return kept
-
-
-def numbers(values: Float[np.ndarray, " n"], digits: int = 4) -> list[float | int | None]:
-    """Round numbers for JSON."""
-    return [number(value, digits) for value in values.tolist()]
 
 
 def encode_frames(frames: Float[np.ndarray, "time height width"]) -> str:
@@ -177,18 +140,6 @@ def describe_run(entry: Mapping[str, Any], log: Iterable[Mapping[str, Any]], pat
         },
         "curve": _curve(list(log)),
     }
-
-
-def number(value: float | int | None, digits: int = 5) -> float | int | None:
-    """Round to ``digits`` significant digits. Return None for NaN and infinity, which JSON does not have.
-
-    >>> number(0.123456), number(3.0), number(float("nan"))
-    (0.12346, 3, None)
-    """
-    if value is None or not math.isfinite(value):
-        return None
-    short = float(f"{value:.{digits}g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
 def _curve(log: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,22 +1,20 @@
 """Callbacks at the start of a training, after each step, after each epoch and at the end."""
 
 import json
-import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cru.errors import printable
 from cru.files import write_atomically
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+from cru.progress import Output, ProgressBar, default_stream, format_duration, is_live
 
 
 class Callback:
     """Base callback; all hooks are no-ops."""
+
+    def on_stage(self, name: str) -> None:
+        """A stage before or after the training begins, such as "calibration"."""
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
         """Training starts, or continues after the epochs in ``history``."""
@@ -30,12 +28,21 @@ class Callback:
     def on_end(self) -> None:
         """Training has ended, with or without an error."""
 
+    def should_stop(self) -> bool:
+        """Return whether training ends now, with its best epoch so far."""
+        return False
+
 
 class CallbackList(Callback):
     """Call several callbacks in order."""
 
     def __init__(self, *callbacks: Callback) -> None:
         self.callbacks = callbacks
+
+    def on_stage(self, name: str) -> None:
+        """Call `on_stage` of each callback."""
+        for callback in self.callbacks:
+            callback.on_stage(name)
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
         """Call `on_start` of each callback."""
@@ -57,6 +64,10 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             callback.on_end()
 
+    def should_stop(self) -> bool:
+        """Return whether any callback ends the training."""
+        return any(callback.should_stop() for callback in self.callbacks)
+
 
 class JsonLog(Callback):
     """Write one JSON line per epoch. A run that continues rewrites the lines of its checkpoint first."""
@@ -77,8 +88,8 @@ class JsonLog(Callback):
 class LineProgress(Callback):
     """Print one plain line per epoch, for pipes and log files."""
 
-    def __init__(self, console: "Console | _StandardError", minutes: float | None = None) -> None:
-        self.console, self.minutes = console, minutes
+    def __init__(self, stream: Output, minutes: float | None = None) -> None:
+        self.stream, self.minutes = stream, minutes
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
         """Store the number of epochs and the start time."""
@@ -87,60 +98,64 @@ class LineProgress(Callback):
     def on_epoch(self, record: dict[str, Any], *, better: bool) -> None:
         """Print loss, validation score, time taken and time left."""
         done = record["epoch"]
-        spent = time.monotonic() - self.started
-        left = spent / (done - self.before) * (self.epochs - done)
-        left = format_duration(left if self.minutes is None else min(left, max(60 * self.minutes - spent, 0)))
+        left = time_left(time.monotonic() - self.started, done - self.before, self.epochs - done, self.minutes)
         mark = "  best" if better else ""
-        self.console.print(
+        line = (
             f"epoch {done}/{self.epochs}  loss {record['loss']:.4g}  {format_validation(record)}  "
-            f"{record['seconds']:.1f} s  left {left}{mark}",
-            soft_wrap=True,
+            f"{record['seconds']:.1f} s  left {format_duration(left)}{mark}"
         )
+        self.stream.write(printable(line) + "\n")
+        self.stream.flush()
 
 
 class BarProgress(Callback):
-    """Show a live bar on a terminal: epoch and batch, loss, validation score, time left."""
+    """Show a live bar on a terminal or in a notebook: epoch, loss, best validation score so far, time left."""
 
-    def __init__(self, console: "Console", title: str, minutes: float | None = None) -> None:
-        self.console, self.title, self.minutes = console, printable(title), minutes
-        self.bar: Progress | None = None
-        self.task: TaskID
+    def __init__(self, title: str, minutes: float | None = None, stream: Output | None = None) -> None:
+        self.title, self.minutes, self.stream = title, minutes, stream
+        self.bar: ProgressBar | None = None
+
+    def on_stage(self, name: str) -> None:
+        """Show the name of the stage."""
+        self._open(None, keep=False)
+        self._show(0, name)
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
         """Show the bar, with the epochs that are done."""
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.epochs, self.batches, self.done = epochs, batches, len(history)
-        self.score = format_validation(history[-1], ("mse",)) if history else ""
-        title = TextColumn("{task.description}", markup=False)
-        columns = (title, BarColumn(bar_width=14), TextColumn("{task.fields[state]}"))
-        left = [TextColumn("left"), TimeRemainingColumn()]
-        if self.minutes is not None:
-            left.append(TextColumn(f"at most {format_duration(60 * self.minutes)} in all"))
-        self.bar = Progress(*columns, *left, console=self.console, speed_estimate_period=600)
-        total, done = epochs * batches, self.done * batches
-        self.task = self.bar.add_task(self.title, total=total, completed=done, state="starting")
-        self.bar.start()
+        self.epochs, self.batches, self.before = epochs, batches, len(history)
+        self.finished, self.best = len(history), ""
+        self._open(epochs * batches, done=self.finished * batches, keep=True)
+        self._show(self.finished * batches, f"epoch {min(self.finished + 1, epochs)}/{epochs}")
 
     def on_step(self, number: int, loss: float) -> None:
         """Move the bar by one batch."""
-        self._show(self.done * self.batches + number, f"loss {loss:.3g}")
+        self._show(self.finished * self.batches + number, self._note(self.finished + 1, loss))
 
     def on_epoch(self, record: dict[str, Any], *, better: bool) -> None:
         """Move the bar to the end of the epoch."""
-        self.done, self.score = record["epoch"], format_validation(record, ("mse",))
-        self._show(self.done * self.batches, f"loss {record['loss']:.3g}")
+        self.finished = record["epoch"]
+        if better:
+            self.best = "  " + format_validation(record, first=True).replace("validation", "best")
+        self._show(self.finished * self.batches, self._note(self.finished, record["loss"]))
 
     def on_end(self) -> None:
-        """Stop updating the bar."""
+        """Leave the bar of a training on the screen, and erase that of another stage."""
         if self.bar is not None:
-            self.bar.stop()
+            self.bar.close()
+        self.bar = None
 
-    def _show(self, completed: int, loss: str) -> None:
+    def _note(self, epoch: int, loss: float) -> str:
+        return f"epoch {epoch}/{self.epochs}  loss {loss:.3g}{self.best}"
+
+    def _open(self, total: int | None, *, keep: bool, done: int = 0) -> None:
+        self.on_end()
+        self.bar = ProgressBar(self.title, total, done=done, keep=keep, wait=0.0, stream=self.stream)
+
+    def _show(self, done: int, note: str) -> None:
         if self.bar is not None:
-            epoch = min(self.done + 1, self.epochs)
-            state = f"epoch {epoch}/{self.epochs}  {loss}  {self.score}".rstrip()
-            self.bar.update(self.task, completed=completed, state=state)
+            spent, steps = time.monotonic() - self.bar.started, done - self.bar.start
+            rest = (self.bar.total or 0) - done
+            self.bar.update(done, note, left=time_left(spent, steps, rest, self.minutes) if steps else None)
 
 
 class TensorBoard(Callback):
@@ -167,40 +182,32 @@ class TensorBoard(Callback):
         self.writer.close()
 
 
-def make_progress_callback(console: "Console", title: str, minutes: float | None = None) -> Callback:
-    """Make a live bar on a terminal, otherwise plain lines. ``minutes`` is the time limit of the training."""
-    return BarProgress(console, title, minutes) if console.is_terminal else LineProgress(console, minutes)
+def make_progress_callback(
+    title: str, minutes: float | None = None, *, stream: Output | None = None, lines: bool = False
+) -> Callback:
+    """Make a callback that shows the progress of a training.
+
+    Args:
+        title: what is trained.
+        minutes: the time limit of the training.
+        stream: where to write. Default: standard error, or standard output in a notebook.
+        lines: print a line per epoch if the output is neither a terminal nor a notebook. Otherwise nothing is printed.
+    """
+    stream = stream or default_stream()
+    if is_live(stream):
+        return BarProgress(title, minutes, stream)
+    return LineProgress(stream, minutes) if lines else Callback()
 
 
-def make_stderr_progress_callback(title: str, minutes: float | None = None) -> Callback:
-    """Make a progress callback that prints to standard error: plain lines if rich is not installed."""
-    if find_spec("rich") is None:
-        return LineProgress(_StandardError(), minutes)
-    from cru.console import PlainConsole
-
-    return make_progress_callback(PlainConsole(stderr=True), title, minutes)
+def time_left(spent: float, done: int, rest: int, minutes: float | None) -> float:
+    """Estimate the seconds that are left, from the seconds spent on the steps done, and from the time limit."""
+    left = spent / done * rest
+    return left if minutes is None else min(left, max(60 * minutes - spent, 0.0))
 
 
-class _StandardError:
-    """The console of `LineProgress` without rich."""
-
-    def print(self, text: str, *, soft_wrap: bool) -> None:
-        """Print a line."""
-        sys.stderr.write(printable(text) + "\n")
-
-
-def format_validation(record: dict[str, Any], metrics: tuple[str, ...] = ("mse", "nll")) -> str:
-    """Format the validation scores of an epoch."""
+def format_validation(record: dict[str, Any], *, first: bool = False) -> str:
+    """Format the validation scores of an epoch, or only the ``first`` of them."""
     scores = record["validation"]
     scores = scores[scores["scored"]]
-    return "validation " + " ".join(f"{name} {scores[name]:.4g}" for name in metrics if name in scores)
-
-
-def format_duration(seconds: float) -> str:
-    """Format hours, minutes and seconds.
-
-    >>> format_duration(3725.0)
-    '1:02:05'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+    shown = [f"{name} {scores[name]:.4g}" for name in ("mse", "nll") if name in scores]
+    return "validation " + " ".join(shown[:1] if first else shown)

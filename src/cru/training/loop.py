@@ -37,16 +37,22 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def done(self, settings: TrainingSettings) -> bool:
-        """Return whether training ends: by the number of epochs, the time limit or early stopping."""
-        waited = self.epoch - self.best_epoch
-        late = self.epoch > 0 and self.share_of_time(settings) >= 1
-        return self.epoch >= settings.epochs or late or (settings.patience is not None and waited >= settings.patience)
+        """Return whether training ends: by the number of epochs, the time limit or early stopping.
+
+        A cosine schedule improves most when its rate falls, so that early stopping waits for its second half.
+        """
+        share = max(self.epoch / settings.epochs, self.share_of_time(settings) if self.epoch else 0.0)
+        waited = settings.patience is not None and self.epoch - self.best_epoch >= settings.patience
+        return share >= 1 or (waited and (settings.schedule != "cosine" or share >= 0.5))
 
     def share_of_time(self, settings: TrainingSettings) -> float:
-        """Return the fraction of the time limit that is used, or 0 without a limit."""
+        """Return the fraction of the time limit that is used, or 0 without a limit.
+
+        The limit counts processor time, so that other programs on the machine do not shorten the training.
+        """
         if settings.minutes is None:
             return 0.0
-        spent: float = sum(record["seconds"] + record["validation_seconds"] for record in self.history)
+        spent: float = sum(record["processor_seconds"] for record in self.history)
         return spent / (60 * settings.minutes)
 
 
@@ -178,7 +184,7 @@ class Loop:
         self.batches = math.ceil(len(train) / self.settings.batch_size)
 
     def run(self) -> Progress:
-        """Train until all epochs are done, or until the time limit or early stopping.
+        """Train until all epochs are done, or until the time limit, early stopping or the callback ends it.
 
         Raises:
             RunError: the loss or its gradient was not finite in ``max_skipped`` consecutive steps.
@@ -195,10 +201,14 @@ class Loop:
 
     def _all_epochs(self) -> None:
         while not self.progress.done(self.settings):
-            self._finish(self._epoch(self.progress.epoch))
+            record = self._epoch(self.progress.epoch)
+            if record is None:
+                return
+            self._finish(record)
 
-    def _epoch(self, epoch: int) -> dict[str, Any]:
-        start, total, count, steepest = time.perf_counter(), 0.0, 0.0, 0.0
+    def _epoch(self, epoch: int) -> dict[str, Any] | None:
+        """Train and validate for one epoch, and return its record. None: the callback ends the training within it."""
+        start, begun, total, count, steepest = time.perf_counter(), time.process_time(), 0.0, 0.0, 0.0
         torch.manual_seed(_draw(self.seed, epoch, self.engine.share[0]))
         self.model.train()
         if self.renew is not None:
@@ -210,6 +220,8 @@ class Loop:
             if math.isfinite(loss):
                 total, count, steepest = total + loss * points, count + points, max(steepest, norm)
             self.callback.on_step(number + 1, total / max(count, 1))
+            if self.callback.should_stop():
+                return None
         trained = time.perf_counter()
         scores = evaluate(
             self.model,
@@ -220,8 +232,9 @@ class Loop:
             total=self.engine.total,
         )
         # The mean over the processes, because all must stop at the same epoch.
-        spent = torch.tensor([trained - start, time.perf_counter() - trained], dtype=torch.float64)
-        seconds, validation_seconds = (self.engine.total(spent) / self.engine.share[1]).tolist()
+        clocks = [trained - start, time.perf_counter() - trained, time.process_time() - begun]
+        spent = self.engine.total(torch.tensor(clocks, dtype=torch.float64)) / self.engine.share[1]
+        seconds, validation_seconds, processor_seconds = spent.tolist()
         return {
             "epoch": epoch + 1,
             "loss": total / max(count, 1),
@@ -231,6 +244,7 @@ class Loop:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "seconds": round(seconds, 3),
             "validation_seconds": round(validation_seconds, 3),
+            "processor_seconds": round(processor_seconds, 3),
         }
 
     def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float, float]:

@@ -88,6 +88,7 @@ class EpochSchema(OpenSchema):
     loss: AnyNumber
     seconds: Seconds
     validation_seconds: Seconds
+    processor_seconds: Seconds
     validation: ScoresSchema
 
 

@@ -57,8 +57,6 @@ function learningCurves(context, runs) {
   return chart;
 }
 
-const percent = (v) => `${Number((100 * v).toPrecision(4))} %`;
-
 function calibrationChart(context, runs, experiment) {
   if (!Object.keys(experiment.calibration).length) return null;
   return new Chart({

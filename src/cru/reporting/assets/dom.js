@@ -32,13 +32,14 @@ function show(value, digits = 4) {
 }
 
 const whole = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-GB"));
+const percent = (v) => `${Number((100 * v).toPrecision(4))} %`;
 const fixed = (value, digits) => value.toFixed(digits).replace("-", "−");
 
 /** Make a table. `head` and each row are lists of texts. The first column names the row. */
 function table(head, rows, options = {}) {
   const cell = (text, k) => el(k === 0 ? "th" : "td", { scope: k === 0 ? "row" : null, class: options.text?.includes(k) ? "text" : null }, text);
   return el("div", { class: options.tall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": options.label || "table" },
-    el("table", {},
+    el("table", { class: options.prose ? "prose" : null },
       options.caption ? el("caption", {}, options.caption) : null,
       el("thead", {}, el("tr", {}, head.map((text, k) => el("th", { scope: "col", class: options.text?.includes(k) ? "text" : null }, text)))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell))))));

@@ -36,17 +36,24 @@ function logTicks([low, high], length, apart) {
 
 /** The range of numbers with a margin, or null without numbers. */
 function extent(values, { log = false, zero = false, pad = 0.05 } = {}) {
-  let low = Infinity, high = -Infinity;
-  for (const v of values) {
-    if (v === null || !Number.isFinite(v) || (log && v <= 0)) continue;
-    if (v < low) low = v;
-    if (v > high) high = v;
-  }
-  if (low > high) return null;
+  const range = limits(log ? values.filter((v) => v > 0) : values);
+  if (!range) return null;
+  let [low, high] = range;
   if (zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
   if (log) { const f = (high / low) ** pad || 1.1; return low === high ? [low / 2, high * 2] : [low / f, high * f]; }
   const margin = (high - low) * pad || Math.abs(high) * 0.1 || 1;
   return [zero && low === 0 ? 0 : low - margin, high + margin];
+}
+
+/** The smallest and the largest number, or null without numbers. */
+function limits(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) {
+    if (v === null || !Number.isFinite(v)) continue;
+    if (v < low) low = v;
+    if (v > high) high = v;
+  }
+  return low > high ? null : [low, high];
 }
 
 /** Find the index of the value in `sorted` that is nearest to `value`. */

@@ -1,0 +1,82 @@
+"""``cru compare``: fit several models to the past of a table, and score their forecasts of the rest."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console, print_warnings
+from cru.cli.options import Between, By, Cuts, Jobs, as_cuts, as_time, find_own_code
+from cru.cli.scores import print_scores
+
+AUTO = "auto"  # name of the default model
+
+
+def compare(
+    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per observation.")],
+    time: Annotated[str, typer.Option(help="Column of times: numbers, or dates like 2024-01-31T12:00.")],
+    horizon: Annotated[str, typer.Option(help='How far to predict: "30D", "6h", or a number if times are numbers.')],
+    models: Annotated[
+        str, typer.Option(help="Models of `cru models`, separated by commas. auto is the default of `cru fit`.")
+    ] = AUTO,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Column of series names. Without it, there is one series.")
+    ] = None,
+    values: Annotated[
+        str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
+    ] = None,
+    variable: Annotated[str | None, typer.Option(help="Column of variable names, for a long table.")] = None,
+    average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
+    every: Between = None,
+    cuts: Cuts = "1",
+    by: By = "",
+    epochs: Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)] = None,
+    minutes: Annotated[float, typer.Option(help="Limit of each training. 0 means no limit.", min=0.0)] = 4.0,
+    seed: Annotated[int, typer.Option(help="Seed of split, initial weights and withheld values.", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Output file for the scores: .csv or .parquet.")] = None,
+    n_jobs: Jobs = 1,
+) -> None:
+    """Fit each model to the observations before a cut, and score its forecasts next to naive baselines."""
+    from cru.data.table_files import write_file
+    from cru.errors import InputError
+    from cru.forecaster import Forecaster
+    from cru.forecaster.backtest import compare_models
+    from cru.forecaster.comparison import check_keys
+    from cru.forecaster.table_io import Columns, check_ending, read_training_table
+    from cru.models.registry import entry
+
+    if out is not None:
+        check_ending(out)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise InputError("models", "be different names, separated by commas", repr(models))
+    keys = check_keys([key.strip() for key in by.split(",") if key.strip()])
+    known = {"epochs": epochs, "minutes": minutes or None, "seed": seed}
+    forecasters = {}
+    for name in names:  # every name is checked before the long computation
+        find_own_code(name)
+        forecasters[name] = Forecaster(**known) if name == AUTO else Forecaster(name, **known)  # type: ignore[arg-type]
+        entry(forecasters[name].model)
+    chosen = tuple(name.strip() for name in values.split(",")) if values else None
+    asked = Columns(id=id_, time=time, values=chosen, variable=variable, duplicates="mean" if average else "refuse")
+    console = make_console()
+    with print_warnings(console):
+        series, clock, columns = read_training_table(table, asked)
+        found = compare_models(
+            series,
+            clock,
+            columns,
+            forecasters,
+            horizon=as_time(horizon, clock),
+            every=as_time(every, clock),
+            cuts=as_cuts(cuts, clock),
+            n_jobs=n_jobs,
+        )
+        scores = found.scores(keys)
+        if out is not None:
+            write_file(scores, out)
+    together = "variable" in keys or len(series.names) == 1
+    title = "Forecasts after a cut, in " + ("the units of the variables" if together else "standard deviations")
+    print_scores(console, found.comparison.table(keys), title)
+    if out is not None:
+        console.print(f"{len(scores):,} rows in {out}.", soft_wrap=True)

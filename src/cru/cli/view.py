@@ -1,0 +1,30 @@
+"""``cru view``: write an HTML page of a table and its model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cru.cli.console import make_console, print_warnings
+from cru.cli.options import AllowCode, Level, ModelFolder, as_length, find_own_code
+
+
+def view(
+    model: ModelFolder,
+    table: Annotated[Path | None, typer.Argument(help="Observations to show. Default: the training table.")] = None,
+    out: Annotated[Path, typer.Option(help="Output file.")] = Path("view.html"),
+    horizon: Annotated[
+        str | None, typer.Option(help="Horizon after the last observation. Default: a tenth of the span.")
+    ] = None,
+    level: Level = None,
+    allow_code: AllowCode = False,
+) -> None:
+    """Write one self-contained HTML page of a table: series, bands, gaps, forecast and scores."""
+    from cru.forecaster import Forecaster
+
+    find_own_code(allow_code=allow_code)
+    forecaster = Forecaster.load(model, allow_code=allow_code)
+    console = make_console()
+    with print_warnings(console):
+        path = forecaster.view(table, out=out, horizon=as_length(horizon, forecaster), level=level or (50, 90))
+    console.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB. Open it in any browser.", soft_wrap=True)

@@ -1,0 +1,194 @@
+"""Naive baselines of a table, with intervals from the quantiles of their errors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from cru.data import Scaler, SeriesSet
+from cru.data.random import generator
+from cru.data.series import group_by_length
+from cru.forecaster.calibration import NORMAL, PROBABILITIES, UNREAD
+from cru.forecaster.clock import Clock, find_calendar
+from cru.forecaster.comparison import GRID, Losses
+from cru.forecaster.corrections import draw_parts
+from cru.forecaster.masking import make_training_task
+from cru.forecaster.queries import lead_times
+from cru.forecaster.table_io import median_gap
+from cru.models import NAIVE, Model, create, spec_of
+from cru.models.structural import TYPICAL_GAP
+from cru.shapes import Bool, Float, Int64
+from cru.threads import threads_for
+from cru.training.loop import Batches
+
+RULES = tuple(name for name in NAIVE if name != "mean")
+ROWS, ENTRIES = 20_000, 2_000_000  # most time points, and most entries (times variables), that fit the rules
+LONGEST = 500  # time points of a part of a series
+TURNS, WANTED = 8, 20_000  # most repetitions, and number of errors at which they stop
+TOGETHER = 128  # series in a batch
+ENOUGH = 30  # fewest errors from which quantiles are estimated
+RANGES = 12  # ranges of positive lead times: each is twice as long as the one before
+_TRAIN = 1  # random stream of the withheld values, that of training in fitting.py
+
+
+class Baselines(NamedTuple):
+    """Fitted naive rules, and the quantiles of their errors by variable and range of lead times, in scaled units."""
+
+    scaler: Scaler  # without logarithms, so that a mean is a mean in the user's units
+    rules: dict[str, Model]
+    quantiles: dict[str, Float[np.ndarray, "group bound"]]  # group = range * number of variables + variable
+    levels: tuple[float, ...]  # two bounds each
+    gap: float  # typical time between observations, the unit of the ranges
+
+    def predict(self, series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
+        """Predict every entry of series in the units of ``scaler`` with each rule."""
+        return _apply(self.rules, series)
+
+    def losses(
+        self,
+        said: dict[str, Float[np.ndarray, "row variable"]],
+        series: SeriesSet,
+        wanted: Bool[np.ndarray, "row variable"],
+        observed: Float[np.ndarray, " value"],
+        levels: Sequence[float],
+    ) -> dict[str, Losses]:
+        """Compute the losses of every rule.
+
+        Args:
+            said: what `predict` returns.
+            series: the series that were predicted.
+            wanted: the entries to score.
+            observed: their values in the user's units.
+            levels: of the intervals to report, in per cent.
+        """
+        variable = np.nonzero(wanted)[1]
+        shift, scale = (np.array(numbers)[variable] for numbers in (self.scaler.shift, self.scaler.scale))
+        groups = {
+            causal: lead_range(lead_times(series, causal=causal)[wanted], self.gap) * wanted.shape[1] + variable
+            for causal in (False, True)
+        }
+        found = {}
+        for name, rule in self.rules.items():
+            value, group = said[name][wanted], groups[rule.causal]
+            bounds = {}
+            for number, level in enumerate(self.levels):
+                for side, column in (("lo", 2 * number), ("hi", 2 * number + 1)):
+                    bounds[f"{side}-{level:g}"] = (value + self.quantiles[name][group, column]) * scale + shift
+            point = value * scale + shift
+            found[name] = Losses.of(observed, mean=point, median=point, bounds=bounds, levels=levels)
+        return found
+
+
+def fit_baselines(series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int, levels: Sequence[float]) -> Baselines:
+    """Fit the naive rules, and estimate the quantiles of their errors on values that are withheld as in training.
+
+    Args:
+        series: the training part in the user's units. About `ROWS` of its time points are used.
+        scaler: of the training part, without logarithms.
+        clock: of the table. Dates have calendar periods, one of which may be the season.
+        seed: of the withheld values.
+        levels: of the intervals to report, in per cent.
+    """
+    gap, size = median_gap(series), len(series.names)
+    rows, rng = min(len(series.times), ROWS, ENTRIES // size + 1), generator(seed, "baselines")
+    task = make_training_task(draw_parts(series, rows, LONGEST, rng).scaled_by(scaler), (seed, _TRAIN))
+    rules = _fit_rules(task, gap, find_calendar(series, clock, gap).phases)
+    every = tuple(dict.fromkeys((*map(float, levels), *GRID)))
+    probabilities = np.array([0.5 + side * level / 200 for level in every for side in (-1, 1)])
+    errors: dict[str, list[_Errors]] = {name: [] for name in rules}
+    count = 0
+    for turn in range(TURNS):
+        assert task.hidden is not None and task.targets is not None
+        hidden, variable = task.hidden, np.nonzero(task.hidden)[1]
+        lead = {causal: lead_range(lead_times(task, causal=causal)[hidden], gap) for causal in (False, True)}
+        for name, mean in _apply(rules, task).items():
+            errors[name].append(_Errors((task.targets - mean)[hidden], lead[rules[name].causal], variable))
+        count += len(variable)
+        if count >= WANTED:
+            break
+        task = make_training_task(draw_parts(series, rows, LONGEST, rng).scaled_by(scaler), (seed, _TRAIN, turn))
+    quantiles = {
+        name: _quantiles(_Errors._make(map(np.concatenate, zip(*each, strict=True))), size, probabilities)
+        for name, each in errors.items()
+    }
+    return Baselines(scaler, rules, quantiles, every, gap)
+
+
+def lead_range(lead: Float[np.ndarray, " value"], gap: float) -> Int64[np.ndarray, " value"]:
+    """Return the index of the range of each lead time: 0 at an observation, then powers of 2 of the typical gap.
+
+    The last two are for a variable without an observation, and for a series without any.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        place = np.clip(np.ceil(np.log2(lead / gap)), 0, RANGES - 1) + 1
+    place = np.where(lead == 0, 0, np.where(lead == UNREAD, RANGES + 1, np.where(np.isinf(lead), RANGES + 2, place)))
+    return place.astype(np.int64)
+
+
+def _fit_rules(task: SeriesSet, gap: float, phases: Sequence[float]) -> dict[str, Model]:
+    spec = spec_of(task, time_scale=TYPICAL_GAP / gap)
+
+    def fitted(name: str, **options: float) -> Model:
+        rule = create(name, spec, **options)
+        rule.prepare(Batches(task, TOGETHER, rule.dtype, torch.device("cpu")))
+        return rule.eval()
+
+    rules = {name: fitted(name) for name in RULES if name != "seasonal-naive"}
+    period = float(rules["climatology"].period)  # type: ignore[arg-type]
+    if phases:  # a period of the calendar, if it explains more than the one that was found
+        nearest = min(phases, key=lambda phase: abs(math.log(phase / period)))
+        calendar = fitted("climatology", period=nearest)
+        if float(calendar.var.mean()) <= float(rules["climatology"].var.mean()):  # type: ignore[operator]
+            rules["climatology"], period = calendar, nearest
+    rules["seasonal-naive"] = fitted("seasonal-naive", period=period)
+    return {name: rules[name] for name in RULES}
+
+
+def _apply(rules: Mapping[str, Model], series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
+    """Predict every entry with each rule. A query changes no other prediction of a rule, so all are made at once."""
+    found = {name: np.empty(series.values.shape) for name in rules}
+    with threads_for(0), torch.no_grad():
+        for numbers in group_by_length(series.lengths, TOGETHER):
+            batch = series.batch(numbers, dtype=torch.get_default_dtype())
+            valid = batch.valid.numpy()
+            rows = (series.offsets[numbers][:, None] + np.arange(valid.shape[1]))[valid]
+            for name, rule in rules.items():
+                found[name][rows] = rule(batch).mean.numpy()[valid]
+    return found
+
+
+class _Errors(NamedTuple):
+    """Errors of a rule on withheld values."""
+
+    error: Float[np.ndarray, " value"]
+    lead: Int64[np.ndarray, " value"]  # range of the lead time
+    variable: Int64[np.ndarray, " value"]
+
+
+def _quantiles(
+    found: _Errors, variables: int, probabilities: Float[np.ndarray, " bound"]
+) -> Float[np.ndarray, "group bound"]:
+    """Estimate quantiles by range of lead times and variable; with too few errors, by variable or of all errors."""
+    error, variable = found.error, found.variable
+    normal = np.interp(probabilities, PROBABILITIES, NORMAL)
+    everything, many = _grouped(error, np.zeros(len(error), np.int64), 1, probabilities)
+    shared = everything[0] if many[0] >= ENOUGH else normal
+    own, many = _grouped(error, variable, variables, probabilities)
+    own = np.where((many >= ENOUGH)[:, None], own, shared)
+    each, many = _grouped(error, found.lead * variables + variable, (RANGES + 3) * variables, probabilities)
+    return np.where((many >= ENOUGH)[:, None], each, np.tile(own, (RANGES + 3, 1)))
+
+
+def _grouped(
+    values: np.ndarray, group: np.ndarray, size: int, probabilities: np.ndarray
+) -> tuple[Float[np.ndarray, "group bound"], Int64[np.ndarray, " group"]]:
+    """Compute quantiles of the values of each group, and their number. An empty group has zeros."""
+    count = np.bincount(group, minlength=size)
+    if not len(values):
+        return np.zeros((size, len(probabilities))), count
+    ordered, start = values[np.lexsort((values, group))], np.cumsum(count) - count
+    place = np.round(probabilities * (count[:, None] + 1)).astype(np.int64) - 1
+    place = start[:, None] + np.clip(place, 0, np.maximum(count - 1, 0)[:, None])
+    return np.where(count[:, None] > 0, ordered[np.minimum(place, len(ordered) - 1)], 0.0), count

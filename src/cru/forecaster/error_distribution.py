@@ -1,0 +1,271 @@
+"""The distribution of standardised one-step errors, with tails beyond the data, and of runs of equal values."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cru.data import SeriesSet
+from cru.forecaster.calibration import ENOUGH
+from cru.shapes import Bool, Float, Int64
+
+_OUTER = np.array([0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03])
+PROBABILITIES = np.concatenate([_OUTER, np.arange(2, 49) / 50, 1 - _OUTER[::-1]])  # of the stored quantiles
+TAIL = float(PROBABILITIES[0])  # the tails begin at the first and the last quantile
+FIRST, UNREAD, LATER, SOON = range(4)  # situations with errors of their own
+SITUATIONS = 4
+LONG_GAP = 2.0  # a longer gap, in typical gaps, is the situation `LATER`
+EXCESSES = 50  # errors in the part of a tail that a generalised Pareto distribution is fitted to, if there are so many
+TYPICAL_MEAN, TYPICAL_SHAPE = 0.25, 0.2  # of a tail; its mean excess is in units of its distance from the median
+MEAN_WEIGHT, SHAPE_WEIGHT = 3, 50  # excesses at which the data have the same weight as the typical tail
+LARGEST_TAIL = 0.04  # largest share of all errors in such a part
+SHAPES = (0.02, 0.9)  # bounds: above 0, so that no p-value is 0, and below 1, so that the tail has a mean
+SMALLEST_SCALE = 1e-6
+SMALLEST_P = 1e-300
+DECIMALS = 6  # of the saved quantiles and tails
+CHUNK = 65_536  # p-values computed at once
+REPEAT_LEVELS = np.array([0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001])
+MOST_NORMAL = 100_000  # errors of a normal distribution, which is used where there are too few others
+MOST_REPEATED = 0.5  # repeats say nothing about a variable that equals its last observation more often
+
+
+class Law(NamedTuple):
+    """Distribution of the errors in one situation."""
+
+    quantiles: Float[np.ndarray, " probability"]
+    tails: Float[np.ndarray, "..."]  # scale and shape of the generalised Pareto tail below and above
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorDistribution:
+    """Distribution of the standardised one-step errors of each variable, and of its runs of equal values.
+
+    The error is value minus center, divided by the predicted scale on its side of the center. The prediction uses the
+    rows before. There are four situations: nothing is observed before (`FIRST`), only other variables are (`UNREAD`),
+    the last row is long ago (`LATER`), and the last row is recent (`SOON`).
+
+    The distribution function is linear between the stored quantiles. Beyond the first and the last one, it has
+    generalised Pareto tails: P(excess > x) = 0.0005 (1 + shape · x / scale)^(-1 / shape). Where there are too few
+    errors, the outer quantiles are those of the tail.
+    """
+
+    quantiles: Float[np.ndarray, "situation variable probability"]
+    tails: Float[np.ndarray, "situation variable 2 2"]
+    long_gap: float  # a longer time since the last row is the situation `LATER`
+    counts: Int64[np.ndarray, " variable"]  # observations in the training table
+    repeats: Int64[np.ndarray, "variable level"]  # shortest run of equal values at each of `REPEAT_LEVELS`, 0: none
+
+    @staticmethod
+    def fit(
+        errors: Float[np.ndarray, "row variable"],
+        counted: Bool[np.ndarray, "row variable"],
+        situation: Int64[np.ndarray, "row variable"],
+        series: SeriesSet,
+        long_gap: float,
+    ) -> "ErrorDistribution":
+        """Estimate the distribution.
+
+        A variable with fewer than `ENOUGH` errors in a situation takes the errors of all variables, or those of the
+        situation `SOON`.
+
+        Args:
+            errors: standardised one-step errors of a part of the table.
+            counted: which of them to use.
+            situation: of each error.
+            series: the whole table, for the runs of equal values.
+            long_gap: limit of the situation `SOON`.
+        """
+        size = errors.shape[1]
+        normal = _law(np.array([NormalDist().inv_cdf((k + 0.5) / MOST_NORMAL) for k in range(MOST_NORMAL)]))
+
+        def laws(among: np.ndarray, otherwise: list[Law]) -> list[Law]:
+            own = (errors[among[:, k], k] for k in range(size))
+            return [_law(each) if len(each) >= ENOUGH else otherwise[k] for k, each in enumerate(own)]
+
+        def shared(among: np.ndarray, otherwise: list[Law]) -> list[Law]:
+            return [_law(errors[among])] * size if among.sum() >= ENOUGH else otherwise
+
+        soon = counted & (situation == SOON)
+        usual = laws(soon, shared(soon, [normal] * size))
+        early = counted & (situation <= UNREAD)
+        rare = shared(early, usual)
+        each = {
+            FIRST: laws(counted & (situation == FIRST), rare),
+            UNREAD: laws(counted & (situation == UNREAD), rare),
+            LATER: laws(counted & (situation == LATER), usual),
+            SOON: usual,
+        }
+        found = [each[number] for number in range(SITUATIONS)]
+        return ErrorDistribution(
+            np.array([[law.quantiles for law in row] for row in found]).reshape(SITUATIONS, size, len(PROBABILITIES)),
+            np.array([[law.tails for law in row] for row in found]).reshape(SITUATIONS, size, 2, 2),
+            float(long_gap),
+            series.mask.sum(0).astype(np.int64),
+            _repeat_limits(series),
+        )
+
+    def situation(self, since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
+        """Return the situation of each error.
+
+        Args:
+            since: time since the last row, infinite for the first row of a series.
+            read: whether the variable is observed in an earlier row.
+        """
+        return situation_of(since, read, self.long_gap)
+
+    def p_values(
+        self,
+        errors: Float[np.ndarray, " n"],
+        situation: Int64[np.ndarray, " n"],
+        variable: Int64[np.ndarray, " n"],
+    ) -> Float[np.ndarray, " n"]:
+        """Return the probability of an error at least as far from the median, in rank, on either side.
+
+        An error that equals stored quantiles counts as the middle of their probabilities.
+        """
+        found = np.empty(len(errors))
+        for first in range(0, len(errors), CHUNK):
+            part = slice(first, first + CHUNK)
+            found[part] = self._p_values(errors[part], situation[part], variable[part])
+        return found
+
+    def _p_values(self, errors: np.ndarray, situation: np.ndarray, variable: np.ndarray) -> np.ndarray:
+        z, quantiles, tails = errors[:, None], self.quantiles[situation, variable], self.tails[situation, variable]
+        below, reached = (quantiles < z).sum(1), (quantiles <= z).sum(1)
+        number, last = np.arange(len(errors)), len(PROBABILITIES) - 1
+        left, right = np.clip(below - 1, 0, last), np.clip(below, 0, last)
+        low, high = quantiles[number, left], quantiles[number, right]
+        share = np.clip((errors - low) / np.where(high > low, high - low, 1.0), 0, 1)
+        inner = (1 - share) * PROBABILITIES[left] + share * PROBABILITIES[right]
+        tied = (PROBABILITIES[right] + PROBABILITIES[np.clip(reached - 1, 0, last)]) / 2
+        probability = np.where(reached > below, tied, inner)
+        excess = np.maximum(np.stack([quantiles[:, 0] - errors, errors - quantiles[:, -1]], 1), 0)
+        scale, shape = tails[..., 0], tails[..., 1]
+        outer = TAIL * np.maximum(1 + shape * excess / scale, 1.0) ** (-1 / shape)
+        lower = np.where(excess[:, 0] > 0, outer[:, 0], probability)
+        upper = np.where(excess[:, 1] > 0, outer[:, 1], 1 - probability)
+        p: np.ndarray = np.clip(2 * np.minimum(lower, upper), SMALLEST_P, 1.0)
+        return p
+
+    def p_repeats(self, runs: Int64[np.ndarray, " n"], variable: Int64[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return an upper bound of the probability of a run of equal values at least as long.
+
+        Args:
+            runs: number of equal values in a row, up to an observation.
+            variable: of each observation.
+        """
+        limits = self.repeats[variable]
+        reached = (limits > 0) & (runs[:, None] >= limits)
+        p: np.ndarray = np.where(reached, REPEAT_LEVELS, 1.0).min(1, initial=1.0)
+        return p
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the distribution as a dictionary that can be written as JSON."""
+        return {
+            "quantiles": self.quantiles.tolist(),
+            "tails": self.tails.tolist(),
+            "long_gap": self.long_gap,
+            "counts": self.counts.tolist(),
+            "repeats": self.repeats.tolist(),
+        }
+
+    @staticmethod
+    def from_dict(saved: dict[str, Any]) -> "ErrorDistribution":
+        """Restore a distribution from the output of `to_dict`."""
+        counts, repeats = (np.array(saved[key], np.int64) for key in ("counts", "repeats"))
+        return ErrorDistribution(
+            np.array(saved["quantiles"]), np.array(saved["tails"]), float(saved["long_gap"]), counts, repeats
+        )
+
+
+def situation_of(
+    since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."], long_gap: float
+) -> Int64[np.ndarray, "..."]:
+    """Return the situation of each error. The arguments are those of `ErrorDistribution.situation`."""
+    usual = np.where(since > long_gap, LATER, SOON)
+    found: np.ndarray = np.where(np.isinf(since), FIRST, np.where(read, usual, UNREAD))
+    return found
+
+
+def run_lengths(series: SeriesSet) -> Int64[np.ndarray, "row variable"]:
+    """Count the equal values of a variable in a row, up to each observation: 1 if it differs from the last one.
+
+    The count is 0 where the variable is not observed.
+    """
+    found = np.zeros(series.mask.shape, np.int64)
+    owner = series.series_index
+    for k in range(len(series.names)):
+        rows = np.flatnonzero(series.mask[:, k])
+        values, position = series.values[rows, k], np.arange(len(rows))
+        starts = np.ones(len(rows), bool)
+        starts[1:] = (values[1:] != values[:-1]) | (owner[rows[1:]] != owner[rows[:-1]])
+        found[rows, k] = position - np.maximum.accumulate(np.where(starts, position, 0)) + 1
+    return found
+
+
+def _repeat_limits(series: SeriesSet) -> Int64[np.ndarray, "variable level"]:
+    """Return the shortest run of equal values that is as rare as each of `REPEAT_LEVELS`.
+
+    With n observations, of which m have a run of at least r, the conformal p-value of r is (m + 1) / (n + 1).
+    """
+    runs = run_lengths(series)
+    limits = np.zeros((runs.shape[1], len(REPEAT_LEVELS)), np.int64)
+    for k in range(len(limits)):
+        own = np.sort(runs[series.mask[:, k], k])
+        if not len(own) or (own >= 2).mean() > MOST_REPEATED:
+            continue
+        lengths = np.unique(np.append(own, own + 1))
+        lengths = lengths[lengths >= 2]
+        p = (len(own) - np.searchsorted(own, lengths) + 1) / (len(own) + 1)
+        for number, level in enumerate(REPEAT_LEVELS):
+            rare = lengths[p <= level]
+            limits[k, number] = rare[0] if len(rare) else 0
+    return limits
+
+
+def _law(errors: Float[np.ndarray, " n"]) -> Law:
+    """Estimate quantiles, by Weibull's method, and tails."""
+    lower, upper = _half(-errors), _half(errors)
+    quantiles = np.concatenate([-lower.quantiles[::-1], upper.quantiles[1:]])
+    tails = np.array([lower.tails, upper.tails])
+    return Law(np.maximum.accumulate(np.round(quantiles, DECIMALS)), np.round(tails, DECIMALS))
+
+
+def _half(errors: Float[np.ndarray, " n"]) -> Law:
+    """Estimate the quantiles from the median upward, and scale and shape of the tail beyond the last one.
+
+    A generalised Pareto distribution is fitted to the `EXCESSES` largest errors. Its mean and shape are averaged with
+    those of a typical tail. It gives the quantiles beyond the limit where it begins.
+    """
+    above = PROBABILITIES[len(PROBABILITIES) // 2 :]
+    quantiles = np.quantile(errors, above, method="weibull")
+    rare = 1 - above
+    start = int(np.flatnonzero((rare * len(errors) >= EXCESSES) | (rare >= LARGEST_TAIL))[-1])
+    limit = quantiles[start]
+    excess = np.sort(errors[errors > limit] - limit)
+    count, typical = len(excess), TYPICAL_MEAN * (limit - quantiles[0])
+    mean = (excess.sum() + MEAN_WEIGHT * typical) / (count + MEAN_WEIGHT)
+    shape = (count * _shape(excess) + SHAPE_WEIGHT * TYPICAL_SHAPE) / (count + SHAPE_WEIGHT)
+    scale = max(mean * (1 - shape), SMALLEST_SCALE)
+    beyond = slice(start + 1, None)
+    quantiles[beyond] = limit + scale / shape * ((rare[start] / rare[beyond]) ** shape - 1)
+    scale += shape * (quantiles[-1] - limit)  # a generalised Pareto tail is one beyond any limit
+    return Law(quantiles, np.array([scale, shape]))
+
+
+def _shape(excess: Float[np.ndarray, " n"]) -> float:
+    """Estimate the shape of a generalised Pareto distribution, within `SHAPES`.
+
+    The estimate is that of probability-weighted moments (Hosking and Wallis 1987).
+
+    Args:
+        excess: positive excesses in ascending order.
+    """
+    count = len(excess)
+    if count == 0:
+        return TYPICAL_SHAPE
+    above = 1 - (np.arange(1, count + 1) - 0.35) / count
+    mean, weighted = float(excess.mean()), float((above * excess).mean())
+    shape = 2 - mean / (mean - 2 * weighted) if mean > 2 * weighted else SHAPES[0]
+    return float(np.clip(shape, *SHAPES))

@@ -1,0 +1,189 @@
+"""Compare a fitted model with the naive baselines on the values that `fit` withholds."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cru.data import Scaler
+from cru.errors import some
+from cru.forecaster.baselines import RULES, fit_baselines
+from cru.forecaster.calibration import Calibration
+from cru.forecaster.clock import Clock
+from cru.forecaster.comparison import GRID, Comparison, Losses, calibrated_entries, vary
+from cru.forecaster.fitting import Fitted, Parts
+from cru.forecaster.scoring import FEWEST, RANGE_NAMES, RANGES, Errors, errors_of, r_squared, withhold
+from cru.models import NAIVE
+from cru.models.corrected import CorrectedModel
+from cru.models.registry import entry
+
+LEVELS = (50.0, 90.0)
+FEWEST_VALUES = 20_000  # withheld values at which no further repetition is compared
+MOST_VALUES = 60_000  # about the largest number of compared values
+BLOCKS = 40  # blocks of time of the table, for a table with few series
+DIGITS = 5  # significant digits of the scores
+MODEL = "model"  # name of the fitted model in the comparison
+
+
+class HeldOut(NamedTuple):
+    """A comparison on withheld values, None if there are none, and R² of the last value on them."""
+
+    comparison: Comparison | None
+    r2_last_value: float
+
+
+def compared_part(errors: Errors) -> Errors:
+    """Return the first repetitions, and some of the series, that are enough for scores."""
+    if not len(errors.turn):
+        return errors
+    count = errors.counted.sum(1)
+    last = int(np.searchsorted(np.cumsum(np.bincount(errors.turn, count)), FEWEST_VALUES))
+    first = errors.turn <= last
+    step = int(count[first].sum() // MOST_VALUES) | 1  # odd, so that both halves of the series remain
+    return errors.take(first & (errors.owner % step == 0))
+
+
+def compare_held_out(
+    errors: Errors,
+    fitted: Fitted,
+    parts: Parts,
+    *,
+    plain: Scaler,
+    calibration: Calibration,
+    clock: Clock,
+    gap: float,
+    series: int,
+    seed: int,
+) -> HeldOut:
+    """Compare a fitted model, its structural model and the naive baselines on the same withheld values.
+
+    Each half of the series is scored with the calibration of the other half. The baselines are fitted to the training
+    part.
+
+    Args:
+        errors: of the fitted model, from `compared_part`.
+        fitted: the model and the series that ``errors`` come from.
+        parts: training and validation part in the user's units.
+        plain: scaler of the training part, without logarithms.
+        calibration: of the fitted model. All but its mean weight and cap is estimated again for each half.
+        clock: of the table.
+        gap: typical time between observations.
+        series: number of series in the table.
+        seed: of the withheld values.
+    """
+    if not errors.counted.any():
+        return HeldOut(None, 0.0)
+    scaler, judged = fitted.scaler, fitted.judged
+    raw = dataclasses.replace(judged, values=np.where(judged.mask, scaler.inverse(judged.values), 0.0), scaler=None)
+    scaled, baselines = raw.scaled_by(plain), fit_baselines(parts.train, plain, clock, seed=seed, levels=LEVELS)
+    observed = scaler.inverse(errors.values)[errors.counted]
+    losses = {MODEL: _losses(errors, scaler, calibration, observed, series)}
+    turns, only = int(errors.turn.max()) + 1, np.unique(errors.owner)
+    if isinstance(fitted.model, CorrectedModel):
+        alone = errors_of(
+            fitted.model, judged, errors.constant, seed=seed, predict=fitted.model.uncorrected, most=turns, only=only
+        )
+        losses["structural"] = _losses(alone, scaler, calibration, observed, series)
+    found, last, at = [], [], 0
+    for turn in range(turns):
+        task = withhold(scaled, seed, turn, only)
+        assert task.hidden is not None
+        said, count = baselines.predict(task), int(task.hidden.sum())
+        found.append(baselines.losses(said, task, task.hidden, observed[at : at + count], LEVELS))
+        last.append(said["last-value"][np.asarray(task.hidden.any(1))])
+        at += count
+    losses |= {name: Losses.join([each[name] for each in found]) for name in RULES}
+    repeated = np.concatenate(last)
+    if scaler != plain:
+        repeated = scaler.transform(plain.inverse(repeated))
+    row, variable = np.nonzero(errors.counted)
+    ids = {name: k for k, name in enumerate(dict.fromkeys(judged.ids))}
+    number = np.array([ids[name] for name in judged.ids])
+    first, span = float(errors.times.min()), max(float(np.ptp(errors.times)), 1e-300)
+    comparison = Comparison(
+        names=judged.names,
+        leads=RANGE_NAMES,
+        series=tuple(ids),
+        levels=LEVELS,
+        variable_of=variable,
+        lead_of=_lead_range(errors.lead[errors.counted], gap),
+        series_of=number[errors.owner[row]],
+        block_of=np.minimum((errors.times[row] - first) / span * BLOCKS, BLOCKS - 1).astype(np.int64),
+        unit=np.array(plain.scale),
+        varies=vary(raw),
+        losses=losses,
+        baselines=RULES,
+    )
+    return HeldOut(comparison, r_squared(errors._replace(mean=repeated)))
+
+
+def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]:
+    """Make the tables of `Forecaster.scores_`, without the groups of fewer than `FEWEST` values.
+
+    Returns:
+        "table": one row for each variable and range of lead times, with the mean absolute error of every model in
+        standard deviations. "details": one row for each model in it, as in `Backtest.scores`.
+    """
+    if comparison is None:
+        return {"table": [], "details": []}
+    columns = comparison.table(("variable", "lead"))
+    rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    details: list[dict[str, Any]] = [
+        {key: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for key, value in row.items()}
+        for row in rows
+        if row["count"] >= FEWEST
+    ]
+    unit = dict(zip(comparison.names, comparison.unit, strict=True))
+    table: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in details:
+        key = row["variable"], row["lead"]
+        wide = table.setdefault(key, {"variable": key[0], "lead": key[1], "count": row["count"]})
+        wide[row["model"]] = round(row["mae"] / float(unit[key[0]]), 4)
+    return {"table": list(table.values()), "details": details}
+
+
+def find_better_baselines(comparison: Comparison | None, model: str) -> list[str]:
+    """Return a warning if a naive baseline is better than the model for a variable by more than noise.
+
+    A naive model gets no warning. A causal model is compared with causal baselines only, because it cannot use later
+    observations.
+    """
+    if comparison is None or model in NAIVE:
+        return []
+    causal = entry(model).model.causal
+    rivals = [name for name in RULES if entry(name).model.causal or not causal]
+    found = [
+        f"{name!r} ({rule}: mean absolute error {theirs:.3g} instead of {own:.3g})"
+        for name, rule, own, theirs in comparison.find_losses(MODEL, rivals)
+    ]
+    if not found:
+        return []
+    return [
+        f"A naive baseline is better than the model on withheld values of {some(found, 5)}. Compare with `backtest`."
+    ]
+
+
+def _losses(errors: Errors, scaler: Scaler, calibration: Calibration, observed: np.ndarray, series: int) -> Losses:
+    """Compute the losses of cross-fitted predictions: each half of the series has the calibration of the other half."""
+    parts: dict[str, np.ndarray] = {}
+    first = errors.owner % 2 == 0
+    for half in (first, ~first):
+        if not errors.counted[half].any():
+            continue
+        other = errors.take(~half) if errors.counted[~half].any() else errors
+        taught = other.calibration(scaler, calibration.kinds).widened(series)
+        taught = dataclasses.replace(taught, mean_weight=calibration.mean_weight, cap=calibration.cap)
+        part = errors.take(half)
+        said = calibrated_entries(
+            part.said, part.lead, part.counted, scaler=scaler, calibration=taught, levels=(*LEVELS, *GRID)
+        )
+        place = half[np.nonzero(errors.counted)[0]]
+        for name, column in said.items():
+            parts.setdefault(name, np.empty(len(observed)))[place] = column
+    return Losses.of(observed, mean=parts["mean"], median=parts["median"], bounds=parts, levels=LEVELS)
+
+
+def _lead_range(lead: np.ndarray, gap: float) -> np.ndarray:
+    """Return the index of the range of each lead time in `RANGES`."""
+    length = np.where(np.isfinite(lead) & (lead >= 0), lead / gap, np.inf)
+    return np.searchsorted([low for low, _ in RANGES[1:]], length, side="right").astype(np.int64)

@@ -1,0 +1,92 @@
+"""Describe a forecaster as HTML for notebooks: a figure of one series, and the scores next to the naive models."""
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cru.errors import printable
+from cru.forecaster.queries import drop_empty_rows, insert_query_times, last_observation_times
+from cru.forecaster.series_view import predict_curves
+from cru.forecaster.view import default_horizon, write_time
+from cru.reporting.svg import SeriesFigure, draw_series
+from cru.reporting.view import choose_curve_times
+
+if TYPE_CHECKING:
+    from cru.forecaster.estimator import Forecaster
+
+_POINTS = 300  # of the curves
+_OBSERVATIONS = 400  # that are shown; of a longer series, the last ones
+_OFTEN = 0.3  # a variable is frequent if it has this share of the observations of the most frequent one
+_ROWS = 12  # of the table of scores
+
+
+def describe(forecaster: "Forecaster") -> str:
+    """Return HTML: the text representation, a figure if the training table is there, and the scores if fitted."""
+    title = f"<code>{escape(printable(repr(forecaster)))}</code>"
+    if not forecaster.__sklearn_is_fitted__():
+        return f"<div>{title}</div>"
+    parts = [title, _summary(forecaster), _figure(forecaster), _table(forecaster.scores_["table"])]
+    return "<div>" + "".join(f"<div>{part}</div>" for part in parts if part) + "</div>"
+
+
+def _summary(forecaster: "Forecaster") -> str:
+    scores = forecaster.scores_
+    words = [f"R² {scores['r2']:.3f} (last value: {scores['r2_last_value']:.3f})"]
+    if "coverage90" in scores:
+        words.append(f"{scores['coverage90']:.1%} inside the 90 % interval")
+    return f"{', '.join(words)}, on {scores['count']:,.0f} withheld values of {scores['series']:,.0f} series"
+
+
+def _figure(forecaster: "Forecaster") -> str:
+    """Draw the first frequent variable of the series with most observations, with a forecast."""
+    if forecaster.history_ is None:
+        return ""
+    series = drop_empty_rows(forecaster.history_)
+    one = series.take([int(series.lengths.argmax())])
+    count = one.mask.sum(0)
+    variable = int((count >= _OFTEN * count.max()).argmax())
+    last = float(last_observation_times(one)[0])
+    first = one.times[max(0, len(one.times) - _OBSERVATIONS)]
+    shown = one.times >= first
+    ahead = max(min(default_horizon(forecaster, series), (last - first) / 4), forecaster.gap_)
+    times = choose_curve_times(one.times[shown], ahead, _POINTS, causal=forecaster.model_.causal)
+    answer = predict_curves(forecaster, insert_query_times(one, [times]), (50.0, 90.0))
+    seen = shown & one.mask[:, variable]
+    bands = {
+        level: (answer.bounds[f"lo-{level:g}"][:, variable], answer.bounds[f"hi-{level:g}"][:, variable])
+        for level in (50.0, 90.0)
+    }
+    name = f"{forecaster.columns_.id} {one.ids[0]}: " if forecaster.columns_.id else ""
+    labels = [write_time(forecaster.clock_, float(time)) for time in (times[0], last, times[-1])]
+    return draw_series(
+        SeriesFigure(
+            printable(f"{name}{forecaster.names_[variable]}"),
+            one.times[seen],
+            one.values[seen, variable].astype(np.float64),
+            times,
+            answer.mean[:, variable],
+            bands,
+            last,
+            tuple(labels),
+        )
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Make the table of scores, with the best of each row in bold."""
+    if not rows:
+        return ""
+    models = [name for name in rows[0] if name not in ("variable", "lead", "count")]
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("variable", "lead time", "values", *models))
+    body = ""
+    for row in rows[:_ROWS]:
+        best = min(float(row[name]) for name in models)
+        cells = [f"<b>{row[name]:.3f}</b>" if row[name] == best else f"{row[name]:.3f}" for name in models]
+        texts = [escape(printable(str(row["variable"]))), escape(printable(str(row["lead"]))), f"{row['count']:,.0f}"]
+        body += "<tr>" + "".join(f"<td>{text}</td>" for text in [*texts, *cells]) + "</tr>"
+    more = (
+        f"<div>{len(rows) - _ROWS} more rows are in <code>scores_['table']</code>.</div>" if len(rows) > _ROWS else ""
+    )
+    caption = "<caption>Mean absolute error, in standard deviations</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

@@ -1,0 +1,214 @@
+"""Recalibrate predictions of skewed variables, counts and events: their errors depend on the predicted mean."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cru.shapes import Bool, Float
+
+RANGES = 10  # largest number of ranges of predicted means
+ERRORS = 500  # number of errors in a range; with fewer errors in total, the variable is not recalibrated
+SMALLEST = 5e-4  # smallest probability of a normal score
+CERTAIN = 0.005  # smallest probability that enters the logistic regression, and 1 minus the largest
+PRIOR = 1.0  # weight of the penalty that keeps the logistic regression near the identity
+STEPS = 30  # of Newton's method
+CHUNK = 1 << 16  # rows at a time
+_TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
+PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibration:
+    """Quantiles of the standardised error, by range of the predicted mean, and a map of probabilities.
+
+    The errors of rain on a day that is probably dry differ from those on a wet day. For variables that are never
+    negative, the standardised error z becomes a normal score w = Φ⁻¹(F(z)). F is the distribution function of the
+    errors of predictions with a similar mean. It is interpolated linearly between ranges of means.
+
+    The probability of an event is 1 / (1 + exp(-a - b · logit(m))), where m is the predicted mean.
+    """
+
+    used: Bool[np.ndarray, " variable"]  # which variables have normal scores; the others keep their errors
+    means: Float[np.ndarray, "variable range"]  # mean of the predicted means in each range, in scaled units
+    quantiles: Float[np.ndarray, "variable range probability"]  # of the standardised error, at `PROBABILITIES`
+    logistic: Float[np.ndarray, "variable 2"]  # a and b
+
+    @staticmethod
+    def none(variables: int) -> "Recalibration":
+        """Return a recalibration that changes nothing."""
+        return Recalibration(
+            np.zeros(variables, bool),
+            np.zeros((variables, 1)),
+            np.zeros((variables, 1, len(PROBABILITIES))),
+            np.tile([0.0, 1.0], (variables, 1)),
+        )
+
+    @staticmethod
+    def fit(
+        errors: Float[np.ndarray, "row variable"],
+        mean: Float[np.ndarray, "row variable"],
+        counted: Bool[np.ndarray, "row variable"],
+        skewed: Bool[np.ndarray, " variable"],
+    ) -> "Recalibration":
+        """Estimate the quantiles of the errors in each range of predicted means.
+
+        Args:
+            errors: standardised errors.
+            mean: predicted means, in scaled units.
+            counted: which of the errors to use.
+            skewed: which variables to recalibrate.
+        """
+        found = {}
+        for k in np.flatnonzero(skewed & (counted.sum(0) >= ERRORS)):
+            found[k] = _by_mean(errors[counted[:, k], k], mean[counted[:, k], k])
+        most = max((len(means) for means, _ in found.values()), default=1)
+        made = Recalibration.none(len(skewed))
+        means, quantiles = (np.repeat(part, most, 1) for part in (made.means, made.quantiles))
+        for k, (places, rows) in found.items():
+            rest = most - len(places)  # the last range is repeated
+            means[k] = np.append(places, np.full(rest, places[-1]))
+            quantiles[k] = np.concatenate([rows, np.tile(rows[-1], (rest, 1))])
+        used = np.isin(np.arange(len(skewed)), list(found))
+        return Recalibration(used, np.round(means, 6), np.round(quantiles, 6), made.logistic)
+
+    def of_variable(self, k: int) -> "Recalibration":
+        """Return the recalibration of one variable alone."""
+        only = slice(k, k + 1)
+        return Recalibration(self.used[only], self.means[only], self.quantiles[only], self.logistic[only])
+
+    def scores(
+        self,
+        errors: Float[np.ndarray, "row variable"],
+        mean: Float[np.ndarray, "row variable"],
+        counted: Bool[np.ndarray, "row variable"],
+    ) -> Float[np.ndarray, "row variable"]:
+        """Convert standardised errors to normal scores. Equal errors get scores in random order.
+
+        Args:
+            errors: standardised errors.
+            mean: predicted means, in scaled units.
+            counted: which of the errors to convert.
+        """
+        scores = errors.copy()
+        rng = np.random.default_rng(0)
+        for k in np.flatnonzero(self.used):
+            every = np.flatnonzero(counted[:, k])
+            for rows in np.array_split(every, 1 + len(every) // CHUNK):
+                z = errors[rows, k]
+                low, share = self._place(mean[rows, k : k + 1], np.array([k]))
+                table, next_table = (self.quantiles[k, at[:, 0]] for at in (low, self._next(low)))
+                table = table + share * (next_table - table)
+                below, upto = (compare(table, z[:, None]).sum(1) for compare in (np.less, np.less_equal))
+                equal = _between(below, upto - 1, rng.random(len(z)))  # any probability of the equal quantiles
+                chance = np.where(below < upto, equal, _inside(table, z, below))
+                scores[rows, k] = _normal(chance.clip(SMALLEST, 1 - SMALLEST))
+        return scores
+
+    def errors(
+        self, scores: Float[np.ndarray, "row variable"], mean: Float[np.ndarray, "row variable"]
+    ) -> Float[np.ndarray, "row variable"]:
+        """Convert normal scores to standardised errors: the inverse of `scores`."""
+        k = np.flatnonzero(self.used)
+        if not len(k):
+            return scores
+        chance = torch.special.ndtr(torch.from_numpy(np.ascontiguousarray(scores[:, k]))).numpy()
+        upper = np.clip(np.searchsorted(PROBABILITIES, chance), 1, len(PROBABILITIES) - 1)
+        step = np.clip((chance - PROBABILITIES[upper - 1]) / (PROBABILITIES[upper] - PROBABILITIES[upper - 1]), 0, 1)
+        low, share = self._place(mean[:, k], k)
+        high = self._next(low)
+        found = [
+            (1 - step) * self.quantiles[k, at, upper - 1] + step * self.quantiles[k, at, upper] for at in (low, high)
+        ]
+        errors = scores.copy()
+        errors[:, k] = found[0] + share * (found[1] - found[0])
+        return errors
+
+    def probability(self, mean: Float[np.ndarray, "row variable"]) -> Float[np.ndarray, "row variable"]:
+        """Convert predicted means of events, in the user's units, to calibrated probabilities."""
+        number: np.ndarray = _sigmoid(self.logistic[:, 0] + self.logistic[:, 1] * _logit(mean))
+        return number
+
+    def _place(self, mean: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the range below each mean, and the share of the way to the next one."""
+        means = self.means[k]
+        low = np.clip((mean[..., None] > means).sum(-1) - 1, 0, None)
+        start, end = (means[np.arange(len(k)), at] for at in (low, self._next(low)))
+        return low, np.clip((mean - start) / np.maximum(end - start, 1e-12), 0, 1)
+
+    def _next(self, low: np.ndarray) -> np.ndarray:
+        following: np.ndarray = np.minimum(low + 1, self.means.shape[1] - 1)
+        return following
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recalibration as a dictionary that can be written as JSON."""
+        return {name: getattr(self, name).tolist() for name in ("used", "means", "quantiles", "logistic")}
+
+    @staticmethod
+    def from_dict(saved: dict[str, Any]) -> "Recalibration":
+        """Restore a recalibration from the output of `to_dict`."""
+        numbers = (np.array(saved[name]) for name in ("means", "quantiles", "logistic"))
+        return Recalibration(np.array(saved["used"], bool), *numbers)
+
+
+def fit_logistic(mean: Float[np.ndarray, " n"], event: Float[np.ndarray, " n"]) -> Float[np.ndarray, " 2"]:
+    """Fit a and b of P = 1 / (1 + exp(-a - b · logit(mean))) by penalised likelihood.
+
+    The penalty keeps a near 0 and b near 1 where there are few events. A probability never decreases with the mean.
+
+    Args:
+        mean: predicted means of an event.
+        event: 1 where the event occurred, else 0.
+    """
+    x = np.stack([np.ones_like(mean), _logit(mean)], 1)
+    start = found = np.array([0.0, 1.0])
+    for _ in range(STEPS):
+        chance = _sigmoid(x @ found)
+        slope = x.T @ (event - chance) - PRIOR * (found - start)
+        curvature = (x * (chance * (1 - chance))[:, None]).T @ x + PRIOR * np.eye(2)
+        found = found + np.clip(np.linalg.solve(curvature, slope), -1, 1)
+    return np.round(np.array([found[0], max(found[1], 0.0)]), 6)
+
+
+def _by_mean(errors: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Divide errors into ranges of the predicted mean; return the mean and the quantiles of each range."""
+    count = int(np.clip(len(errors) // ERRORS, 1, RANGES))
+    edges = np.unique(np.quantile(mean, np.arange(1, count) / count))
+    group = np.searchsorted(edges, mean)
+    parts = [group == g for g in np.unique(group)]
+    means = np.array([mean[part].mean() for part in parts])
+    return means, np.stack([np.quantile(errors[part], PROBABILITIES, method="weibull") for part in parts])
+
+
+def _between(first: np.ndarray, last: np.ndarray, share: np.ndarray) -> np.ndarray:
+    size = len(PROBABILITIES) - 1
+    low, high = (PROBABILITIES[at.clip(0, size)] for at in (first, last))
+    mixed: np.ndarray = low + share * (high - low)
+    return mixed
+
+
+def _inside(table: np.ndarray, z: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Interpolate the probability of ``z`` between the quantiles on both sides of it."""
+    rows, size = np.arange(len(z)), table.shape[1] - 1
+    at = upper.clip(1, size)
+    low, high = table[rows, at - 1], table[rows, at]
+    share = np.clip((z - low) / np.maximum(high - low, 1e-300), 0, 1)
+    inner = PROBABILITIES[at - 1] + share * (PROBABILITIES[at] - PROBABILITIES[at - 1])
+    return np.where(upper == 0, 0.0, np.where(upper > size, 1.0, inner))
+
+
+def _normal(chance: np.ndarray) -> np.ndarray:
+    score: np.ndarray = torch.special.ndtri(torch.from_numpy(chance)).numpy()
+    return score
+
+
+def _logit(mean: np.ndarray) -> np.ndarray:
+    chance = np.clip(mean, CERTAIN, 1 - CERTAIN)
+    logit: np.ndarray = np.log(chance / (1 - chance))
+    return logit
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    sigmoid: np.ndarray = torch.from_numpy(np.ascontiguousarray(x)).sigmoid().numpy()
+    return sigmoid
