@@ -3,7 +3,19 @@ import pytest
 from scipy import optimize, special, stats
 
 from cru.forecaster.calibration import Calibration
-from cru.forecaster.recalibration import PRIOR, RANGES, Recalibration, fit_logistic
+from cru.forecaster.recalibration import (
+    PRIOR,
+    PROBABILITIES,
+    RANGES,
+    Recalibration,
+    _rising_share,
+    fit_logistic,
+)
+
+
+def fitted_to(errors: np.ndarray, mean: np.ndarray, every: np.ndarray) -> Recalibration:
+    """Fit to values that are never the lowest possible one."""
+    return Recalibration.fit(errors, mean, errors, every, np.array([True]), ~every)
 
 
 def rain(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -17,10 +29,10 @@ def rain(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_scores_are_normal_at_every_mean():
     mean, errors = rain(40_000, 0)
     every = np.ones(errors.shape, bool)
-    fitted = Recalibration.fit(errors, mean, every, np.array([True]))
+    fitted = fitted_to(errors, mean, every)
     assert fitted.used.all() and fitted.means.shape == (1, RANGES) and (np.diff(fitted.means) > 0).all()
     mean, errors = rain(40_000, 1)
-    scores = fitted.scores(errors, mean, np.ones(errors.shape, bool))
+    scores = fitted.scores(errors, mean, every)
     for low in range(4):
         some = (mean >= low) & (mean < low + 1)
         for p in (0.05, 0.25, 0.75, 0.95):
@@ -31,27 +43,54 @@ def test_scores_are_normal_at_every_mean():
 
 def test_it_survives_json_and_keeps_other_variables():
     mean, errors = (np.tile(part, (1, 3)) for part in rain(2000, 2))
-    fitted = Recalibration.fit(errors, mean, np.ones(errors.shape, bool), np.array([False, True, False]))
+    every, edge = np.ones(errors.shape, bool), -mean
+    fitted = Recalibration.fit(errors, mean, edge, every, np.array([False, True, False]), errors < -0.4)
     again = Recalibration.from_dict(fitted.to_dict())
     for one in (fitted, again):
-        scores = one.scores(errors, mean, np.ones(errors.shape, bool))
+        scores = one.scores(errors, mean, every)
         np.testing.assert_array_equal(scores[:, ::2], errors[:, ::2])
         np.testing.assert_allclose(one.errors(scores, mean)[:, ::2], errors[:, ::2])
-    few = Recalibration.fit(errors[:100], mean[:100], np.ones((100, 3), bool), np.ones(3, bool))
+        assert not one.at_lowest(scores, edge)[:, ::2].any() and one.at_lowest(scores, edge)[:, 1].any()
+    few = Recalibration.fit(errors[:100], mean[:100], edge[:100], every[:100], np.ones(3, bool), ~every[:100])
     assert not few.used.any()
 
 
 def test_equal_errors_get_scores_that_are_normal():
-    """As on dry days, where prediction and value are always the same."""
+    """As where prediction and value are always the same."""
     rng = np.random.default_rng(4)
     errors = np.where(rng.random((20_000, 1)) < 0.7, -0.5, rng.exponential(1, (20_000, 1)))
-    mean = np.zeros(errors.shape)
-    fitted = Recalibration.fit(errors, mean, np.ones(errors.shape, bool), np.array([True]))
-    scores = fitted.scores(errors, mean, np.ones(errors.shape, bool))
+    mean, every = np.zeros(errors.shape), np.ones(errors.shape, bool)
+    fitted = fitted_to(errors, mean, every)
+    scores = fitted.scores(errors, mean, every)
     assert stats.kstest(scores[:, 0], "norm").statistic < 0.05
-    assert Calibration.fit(
-        scores, np.ones(errors.shape, bool), np.ones(errors.shape), series=100, constant=np.zeros(1, bool)
-    ).quantile(0.95, np.ones((1, 1)))[0, 0] == pytest.approx(1.645, abs=0.06)
+    calibration = Calibration.fit(scores, every, np.ones(errors.shape), series=100, constant=np.zeros(1, bool))
+    assert calibration.quantile(0.95, np.ones((1, 1)))[0, 0] == pytest.approx(1.645, abs=0.06)
+
+
+def test_a_quantile_below_the_probability_of_a_dry_day_is_no_rain():
+    rng = np.random.default_rng(0)
+    edge = -rng.uniform(0, 4, (40_000, 1))  # the error of a dry day
+    dry = rng.random(edge.shape) > -edge / 4
+    errors, every = np.where(dry, edge, rng.exponential(1, edge.shape)), np.ones(edge.shape, bool)
+    fitted = Recalibration.fit(errors, -edge, edge, every, np.array([True]), dry)
+    share = np.interp(edge[:, 0], fitted.edges[0], fitted.lowest[0])
+    np.testing.assert_allclose(share, 1 + edge[:, 0] / 4, atol=0.05)
+    for p in (0.05, 0.4, 0.9):
+        found = fitted.at_lowest(np.full(edge.shape, stats.norm.ppf(p)), edge)
+        clear = np.abs(1 + edge / 4 - p) > 0.05
+        np.testing.assert_array_equal(found[clear], (p < 1 + edge / 4)[clear])
+
+
+def test_the_share_of_events_is_an_isotonic_regression():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=5000)
+    event = rng.random(5000) < 0.5 + 0.4 * np.sin(3 * x) * (x < 0)
+    places, share = _rising_share(x, event)
+    assert (np.diff(places) >= 0).all() and (np.diff(share) >= 0).all()
+    bounds = np.round(5000 * (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2).astype(int)
+    parts = np.split(event[np.argsort(x)], bounds)
+    exact = optimize.isotonic_regression([part.mean() for part in parts], weights=[len(part) for part in parts]).x
+    np.testing.assert_allclose(share, exact, atol=1e-12)
 
 
 @pytest.mark.parametrize(("shift", "slope", "count"), [(0.0, 1.0, 4000), (1.0, 0.5, 4000), (-0.7, 1.6, 60)])

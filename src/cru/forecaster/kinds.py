@@ -193,6 +193,11 @@ class Kinds(Mapping[str, Kind]):
         return np.where(self.is_plain, -LARGEST, 0.0)
 
     @cached_property
+    def edges(self) -> Float[np.ndarray, " variable"]:
+        """The lowest possible value of each column, 0 for none."""
+        return np.where(self.is_plain, 0.0, self.lowest)
+
+    @cached_property
     def groups(self) -> tuple[Int64[np.ndarray, " category"], ...]:
         """The columns of each variable of kind "category"."""
         owners = np.array(self.owners)

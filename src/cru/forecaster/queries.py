@@ -63,7 +63,7 @@ class ScaledPrediction(NamedTuple):
         """Return the given rows."""
         return ScaledPrediction._make(part[rows] for part in self)
 
-    def standardise(self, values: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
+    def standardise(self, values: Float[np.ndarray, "*n variable"]) -> Float[np.ndarray, "n variable"]:
         """Return value minus center, divided by the scale on that side of the center."""
         error = values - self.center
         z: np.ndarray = error / np.where(error < 0, self.lower, self.upper)
@@ -157,26 +157,40 @@ class Distribution:
         if margin:
             rounding = np.where(self.calibration.constant, 0.0, ROUNDING * (1 + np.abs(self.said.center)))
             value = value + margin * self.scaler.inverse_std(rounding, self.said.center)
-        value = self.kinds.possible(value)
+        value = np.where(self._is_lowest(p), self.kinds.lowest, self.kinds.possible(value))
         return np.where(self.kinds.is_event, p > 1 - self.chance, value) if self.kinds.is_event.any() else value
 
     def interval(self, level: float) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
         """Return the interval that contains a value with a probability of ``level`` per cent.
 
-        It leaves out the same probability on both sides. If it starts at the lowest possible value, such as no rain, it
-        leaves out nothing below. Then it leaves out the whole rest above.
+        It leaves out the same probability on both sides. If the errors of similar predictions reach below the lowest
+        possible value, such as no rain, it leaves out nothing below. Then it leaves out the whole rest above.
         """
-        low, high = self.quantile(0.5 - level / 200, -1.0), self.quantile(0.5 + level / 200, 1.0)
+        p = 0.5 - level / 200
+        low, high = self.quantile(p, -1.0), self.quantile(0.5 + level / 200, 1.0)
         bounded = ~self.kinds.is_plain & ~self.kinds.is_event
         if bounded.any():
-            high = np.where(bounded & (low <= self.kinds.lowest), self.quantile(level / 100, 1.0), high)
+            below = self.kinds.possible(self._unlimited(p)) <= self.kinds.lowest
+            high = np.where(bounded & below, self.quantile(level / 100, 1.0), high)
         return low, high
+
+    def _is_lowest(self, p: float | np.ndarray) -> Bool[np.ndarray, "n variable"]:
+        """Return which quantiles are the lowest possible value, because this is probable enough."""
+        again = self.calibration.recalibration
+        if not again.lowest.any():
+            return np.zeros(self.center.shape, bool)
+        edge = self.said.standardise(self.scaler.transform(self.kinds.edges))
+        return again.at_lowest(self._scores(p), edge)
 
     def _unlimited(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
         """Return a quantile that may lie beyond the possible values."""
+        errors = self.calibration.recalibration.errors(self._scores(p), self.said.mean)
+        return self.scaler.inverse(self.said.value(errors))
+
+    def _scores(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
+        """Return quantiles of the standardised error, or of the normal score."""
         calibration = self.calibration
-        scores = calibration.quantile(p, self.lead) if isinstance(p, float) else calibration.draw(p, self.lead)
-        return self.scaler.inverse(self.said.value(calibration.recalibration.errors(scores, self.said.mean)))
+        return calibration.quantile(p, self.lead) if isinstance(p, float) else calibration.draw(p, self.lead)
 
     def moments(self) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
         """Return mean and standard deviation."""

@@ -1,6 +1,6 @@
 """Recalibrate predictions of skewed variables, counts and events: their errors depend on the predicted mean."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from cru.shapes import Bool, Float
 
 RANGES = 10  # largest number of ranges of predicted means
 ERRORS = 500  # number of errors in a range; with fewer errors in total, the variable is not recalibrated
+ABOVE = 100  # fewest lowest values, and fewest others, for a probability of their own
 SMALLEST = 5e-4  # smallest probability of a normal score
 CERTAIN = 0.005  # smallest probability that enters the logistic regression, and 1 minus the largest
 PRIOR = 1.0  # weight of the penalty that keeps the logistic regression near the identity
@@ -27,11 +28,16 @@ class Recalibration:
     negative, the standardised error z becomes a normal score w = Φ⁻¹(F(z)). F is the distribution function of the
     errors of predictions with a similar mean. It is interpolated linearly between ranges of means.
 
+    A quantile below the probability of the lowest possible value, such as no rain, is this value. The probability
+    depends on the error that the lowest value would have, and rises with it.
+
     The probability of an event is 1 / (1 + exp(-a - b · logit(m))), where m is the predicted mean.
     """
 
     used: Bool[np.ndarray, " variable"]  # which variables have normal scores; the others keep their errors
     means: Float[np.ndarray, "variable range"]  # mean of the predicted means in each range, in scaled units
+    edges: Float[np.ndarray, "variable edge"]  # errors that the lowest possible value would have
+    lowest: Float[np.ndarray, "variable edge"]  # probability of this value at each of them
     quantiles: Float[np.ndarray, "variable range probability"]  # of the standardised error, at `PROBABILITIES`
     logistic: Float[np.ndarray, "variable 2"]  # a and b
 
@@ -41,6 +47,8 @@ class Recalibration:
         return Recalibration(
             np.zeros(variables, bool),
             np.zeros((variables, 1)),
+            np.zeros((variables, len(PROBABILITIES))),
+            np.zeros((variables, len(PROBABILITIES))),
             np.zeros((variables, 1, len(PROBABILITIES))),
             np.tile([0.0, 1.0], (variables, 1)),
         )
@@ -49,34 +57,42 @@ class Recalibration:
     def fit(
         errors: Float[np.ndarray, "row variable"],
         mean: Float[np.ndarray, "row variable"],
+        edge: Float[np.ndarray, "row variable"],
         counted: Bool[np.ndarray, "row variable"],
         skewed: Bool[np.ndarray, " variable"],
+        at_lowest: Bool[np.ndarray, "row variable"],
     ) -> "Recalibration":
-        """Estimate the quantiles of the errors in each range of predicted means.
+        """Estimate the quantiles of the errors in each range of predicted means, and the probability of lowest values.
 
         Args:
             errors: standardised errors.
             mean: predicted means, in scaled units.
+            edge: the standardised error that the lowest possible value would have.
             counted: which of the errors to use.
             skewed: which variables to recalibrate.
+            at_lowest: which errors are of the lowest possible value of a continuous variable.
         """
         found = {}
-        for k in np.flatnonzero(skewed & (counted.sum(0) >= ERRORS)):
-            found[k] = _by_mean(errors[counted[:, k], k], mean[counted[:, k], k])
-        most = max((len(means) for means, _ in found.values()), default=1)
         made = Recalibration.none(len(skewed))
+        for k in np.flatnonzero(skewed & (counted.sum(0) >= ERRORS)):
+            own, near, limit, lowest = (part[counted[:, k], k] for part in (errors, mean, edge, at_lowest))
+            if min(lowest.sum(), (~lowest).sum()) >= ABOVE:
+                made.edges[k], made.lowest[k] = _rising_share(limit, lowest)
+            found[k] = _by_mean(own, near)
+        most = max((len(means) for means, _ in found.values()), default=1)
         means, quantiles = (np.repeat(part, most, 1) for part in (made.means, made.quantiles))
         for k, (places, rows) in found.items():
             rest = most - len(places)  # the last range is repeated
             means[k] = np.append(places, np.full(rest, places[-1]))
             quantiles[k] = np.concatenate([rows, np.tile(rows[-1], (rest, 1))])
         used = np.isin(np.arange(len(skewed)), list(found))
-        return Recalibration(used, np.round(means, 6), np.round(quantiles, 6), made.logistic)
+        means, edges, lowest, quantiles = (np.round(part, 6) for part in (means, made.edges, made.lowest, quantiles))
+        return Recalibration(used, means, edges, lowest, quantiles, made.logistic)
 
     def of_variable(self, k: int) -> "Recalibration":
         """Return the recalibration of one variable alone."""
         only = slice(k, k + 1)
-        return Recalibration(self.used[only], self.means[only], self.quantiles[only], self.logistic[only])
+        return Recalibration(*(getattr(self, name)[only] for name in FIELDS))
 
     def scores(
         self,
@@ -113,7 +129,7 @@ class Recalibration:
         k = np.flatnonzero(self.used)
         if not len(k):
             return scores
-        chance = torch.special.ndtr(torch.from_numpy(np.ascontiguousarray(scores[:, k]))).numpy()
+        chance = _probability(scores[:, k])
         upper = np.clip(np.searchsorted(PROBABILITIES, chance), 1, len(PROBABILITIES) - 1)
         step = np.clip((chance - PROBABILITIES[upper - 1]) / (PROBABILITIES[upper] - PROBABILITIES[upper - 1]), 0, 1)
         low, share = self._place(mean[:, k], k)
@@ -124,6 +140,20 @@ class Recalibration:
         errors = scores.copy()
         errors[:, k] = found[0] + share * (found[1] - found[0])
         return errors
+
+    def at_lowest(
+        self, scores: Float[np.ndarray, "row variable"], edge: Float[np.ndarray, "row variable"]
+    ) -> Bool[np.ndarray, "row variable"]:
+        """Return which quantiles are the lowest possible value.
+
+        Args:
+            scores: normal scores of the quantiles.
+            edge: the standardised error that the lowest possible value would have.
+        """
+        found = np.zeros(scores.shape, bool)
+        for k in np.flatnonzero(self.lowest.any(1)):
+            found[:, k] = _probability(scores[:, k]) <= np.interp(edge[:, k], self.edges[k], self.lowest[k])
+        return found
 
     def probability(self, mean: Float[np.ndarray, "row variable"]) -> Float[np.ndarray, "row variable"]:
         """Convert predicted means of events, in the user's units, to calibrated probabilities."""
@@ -143,13 +173,15 @@ class Recalibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recalibration as a dictionary that can be written as JSON."""
-        return {name: getattr(self, name).tolist() for name in ("used", "means", "quantiles", "logistic")}
+        return {name: getattr(self, name).tolist() for name in FIELDS}
 
     @staticmethod
     def from_dict(saved: dict[str, Any]) -> "Recalibration":
         """Restore a recalibration from the output of `to_dict`."""
-        numbers = (np.array(saved[name]) for name in ("means", "quantiles", "logistic"))
-        return Recalibration(np.array(saved["used"], bool), *numbers)
+        return Recalibration(*(np.array(saved[name], bool if name == "used" else float) for name in FIELDS))
+
+
+FIELDS = tuple(field.name for field in fields(Recalibration))
 
 
 def fit_logistic(mean: Float[np.ndarray, " n"], event: Float[np.ndarray, " n"]) -> Float[np.ndarray, " 2"]:
@@ -181,6 +213,27 @@ def _by_mean(errors: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return means, np.stack([np.quantile(errors[part], PROBABILITIES, method="weibull") for part in parts])
 
 
+def _rising_share(x: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the quantiles of ``x`` at `PROBABILITIES`, and the share of events near each, which never falls.
+
+    The shares are an isotonic regression: the shares of neighbours that fall are averaged.
+    """
+    order = np.argsort(x, kind="stable")
+    bounds = np.round(len(x) * (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2).astype(int)
+    parts = [part for part in np.split(order, bounds) if len(part)]
+    blocks: list[tuple[float, int, int]] = []  # events, size, number of parts
+    for part in parts:
+        block = (float(event[part].sum()), len(part), 1)
+        while blocks and blocks[-1][0] * block[1] > block[0] * blocks[-1][1]:
+            last = blocks.pop()
+            block = (last[0] + block[0], last[1] + block[1], last[2] + block[2])
+        blocks.append(block)
+    share = np.repeat([events / size for events, size, _ in blocks], [number for *_, number in blocks])
+    places = np.maximum.accumulate([x[part].mean() for part in parts])
+    rest = len(PROBABILITIES) - len(parts)
+    return np.pad(places, (0, rest), "edge"), np.pad(share, (0, rest), "edge")
+
+
 def _between(first: np.ndarray, last: np.ndarray, share: np.ndarray) -> np.ndarray:
     size = len(PROBABILITIES) - 1
     low, high = (PROBABILITIES[at.clip(0, size)] for at in (first, last))
@@ -201,6 +254,11 @@ def _inside(table: np.ndarray, z: np.ndarray, upper: np.ndarray) -> np.ndarray:
 def _normal(chance: np.ndarray) -> np.ndarray:
     score: np.ndarray = torch.special.ndtri(torch.from_numpy(chance)).numpy()
     return score
+
+
+def _probability(score: np.ndarray) -> np.ndarray:
+    chance: np.ndarray = torch.special.ndtr(torch.from_numpy(np.ascontiguousarray(score))).numpy()
+    return chance
 
 
 def _logit(mean: np.ndarray) -> np.ndarray:

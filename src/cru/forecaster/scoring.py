@@ -26,6 +26,7 @@ _MOST = 8  # largest number of training tasks drawn from the series
 _ROWS = 200_000  # number of time points at which drawing stops
 _ROOM = 20_000_000  # number of entries at which drawing stops
 _WEIGHED = 20_000  # most time points that set the mean weights
+_ROUNDING = 1e-6  # of a scaled value
 _LEAD_SHARE = 0.5  # share of the lead time in normal scores, which few series determine poorly
 
 
@@ -76,8 +77,10 @@ class Errors(NamedTuple):
         """
         z = self.said.standardise(self._spread_counts(scaler, kinds))
         skewed = kinds.are("nonnegative", "count") & ~self.constant
-        again = Recalibration.fit(z, self.mean, self.counted & self.usual, skewed)
         mean, values = scaler.inverse(self.mean), scaler.inverse(self.values)
+        lowest = scaler.transform(kinds.edges)
+        edge, at_lowest = self.said.standardise(lowest), kinds.are("nonnegative") & (self.values <= lowest + _ROUNDING)
+        again = Recalibration.fit(z, self.mean, edge, self.counted & self.usual, skewed, at_lowest)
         for k in np.flatnonzero(kinds.is_event & ~self.constant):
             among = self.counted[:, k]
             again.logistic[k] = fit_logistic(mean[among, k], np.round(values[among, k]))

@@ -108,6 +108,8 @@ class RecalibrationSchema(Schema):
 
     used: list[bool]
     means: list[list[_Finite]]
+    edges: list[list[_Finite]]
+    lowest: list[list[Annotated[float, Field(ge=0, le=1)]]]
     quantiles: list[list[list[_Finite]]]
     logistic: list[list[Annotated[float, Field(ge=-1e3, le=1e3)]]]
 
@@ -233,11 +235,14 @@ class Config(Schema):
         found, width = self.calibration.recalibration, len(self.names)
         ranges = len(found.means[0]) if found.means else 0
         means = check_array("recalibration.means", found.means, (width, max(1, ranges)))
+        edges = check_array("recalibration.edges", found.edges, (width, len(PROBABILITIES)))
+        lowest = check_array("recalibration.lowest", found.lowest, edges.shape)
         shape = (*means.shape, len(PROBABILITIES))
         quantiles = check_array("recalibration.quantiles", found.quantiles, shape)
         logistic = check_array("recalibration.logistic", found.logistic, (width, 2))
-        if (np.diff(means) < 0).any() or (np.diff(quantiles) < 0).any() or (logistic[:, 1] < 0).any():
-            raise ValueError("`recalibration` must have means, quantiles and probabilities that rise")
+        rising = (means, edges, lowest, quantiles)
+        if any((np.diff(each) < 0).any() for each in rising) or (logistic[:, 1] < 0).any():
+            raise ValueError("`recalibration` must have means, edges, quantiles and probabilities that rise")
 
 
 def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
