@@ -13,8 +13,8 @@ import cru
 from cru import Forecaster
 
 NOT_APPLICABLE = {
-    "check_fit2d_1sample": "wants the words 'one sample'; a table of one reading is refused in words of its own",
-    "check_fit2d_1feature": "has ten readings, too few to train and calibrate on, whatever the number of features",
+    "check_fit2d_1sample": "wants the words 'one sample'; a table of one observation is refused in words of its own",
+    "check_fit2d_1feature": "has ten observations, too few to train and calibrate on, whatever the number of features",
 }
 
 

@@ -193,7 +193,7 @@ class SeriesSet:
     def batches(
         self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
     ) -> Iterator[Batch]:
-        """Iterate over all series in batches of ``size``, in order or shuffled by ``rng``. The last batch can be smaller."""
+        """Iterate over batches of ``size`` series, in order or shuffled by ``rng``. The last batch can be smaller."""
         if size < 1:
             raise InputError("size", "be at least 1", size)
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))

@@ -68,7 +68,7 @@ def split(
 def divide(
     series: SeriesSet, order: Int64[np.ndarray, " series"], sizes: tuple[int, int, int], *, joined: bool = False
 ) -> Splits:
-    """Divide ``order`` into sorted sets of these ``sizes``. With ``joined``, training includes the validation series."""
+    """Divide ``order`` into sorted sets of these ``sizes``. With ``joined``, train on the validation series, too."""
     train, validation = sizes[0], sizes[0] + sizes[1]
     parts = (order[: validation if joined else train], order[train:validation], order[validation:])
     return Splits(*(series.take(np.sort(part)) for part in parts))
