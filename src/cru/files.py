@@ -83,6 +83,7 @@ def _remove_parts(folder: Path, parts: Mapping[str, object], kept: set[str]) -> 
 def part_name(name: str, checksum: str) -> str:
     """Name a part of a folder by its content.
 
+    >>> from cru.files import part_name
     >>> part_name("model.safetensors", "0123456789abcdef" * 4)
     'model-0123456789abcdef.safetensors'
     """

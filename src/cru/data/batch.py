@@ -37,7 +37,6 @@ class Batch:
     Padding repeats the last time, so its gaps are 0. It has no observations and no targets, so a filter leaves it
     unchanged. A series without time points consists of padding at time 0.
 
-    >>> import cru, numpy as np
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> series.batch([0, 1]).to("cpu").values.shape
     torch.Size([2, 3, 2])

@@ -23,7 +23,6 @@ class Scaler:
     g is the identity, or log(1 + value / log_scale) for a feature with a ``log_scale`` above 0. Such a feature is
     never negative.
 
-    >>> import numpy as np
     >>> from cru.data import Scaler
     >>> values = np.array([[1.0], [2.0], [3.0]])
     >>> scaler = Scaler.fit(values, np.ones_like(values, bool))

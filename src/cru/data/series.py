@@ -206,6 +206,7 @@ def group_by_length(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64
 
     Padding at most doubles the size of a group. Series shorter than `SHORT_SERIES` count as that long.
 
+    >>> from cru.data.series import group_by_length
     >>> [group.tolist() for group in group_by_length(np.array([150, 9000, 120, 130]), 2)]
     [[2, 3], [0], [1]]
     """

@@ -44,7 +44,6 @@ def split(
         seed: the seed of the split.
         joined: train on the validation series, too, as in the published runs.
 
-    >>> import cru, numpy as np
     >>> from cru.data import split
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> [len(part) for part in split(series, seed=0)]
@@ -83,7 +82,6 @@ def scale(
 ) -> Splits:
     """Scale all sets with the statistics of the training set (default), or each set with its own (as in the paper).
 
-    >>> import cru, numpy as np
     >>> from cru.data import scale, split
     >>> splits = split(cru.data.from_arrays({"X": np.random.randn(5, 3, 2)}))
     >>> splits = scale(splits)                                   # mean 0 and variance 1 on the training set

@@ -3,7 +3,6 @@
 Each function takes a :class:`SeriesSet` with all values. In the result, ``values`` and ``mask`` are the inputs of a
 model, and ``targets`` and ``target_mask`` are its targets. A withheld value is 0 in the inputs, and its mask is False.
 
->>> import cru, numpy as np
 >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
 >>> splits = cru.data.split(series).map(lambda part: cru.data.extrapolation(part, fraction=0.5))
 >>> splits.train.task.name
@@ -59,7 +58,7 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
 def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
     """Predict other quantities at each time point: ``series.per_time[target]``. NaN is unknown.
 
-    >>> import cru, pandas as pd
+    >>> import pandas as pd
     >>> frame = pd.DataFrame({"station": ["a", "a"], "day": [0, 1], "tmax": [20.0, 21.0], "tmin": [9.0, 10.0]})
     >>> labelled = cru.data.from_table(frame, id="station", time="day", values="tmax", targets="tmin")
     >>> cru.data.regression(labelled, target="tmin").target_shape

@@ -64,6 +64,7 @@ class Entries(NamedTuple):
 def category_name(entry: object) -> str | None:
     """Return the name of a category, None for a missing value.
 
+    >>> from cru.forecaster.categories import category_name
     >>> category_name(2.0), category_name("2.0"), category_name("two"), category_name("NA")
     ('2', '2', 'two', None)
     """

@@ -72,6 +72,7 @@ class Forecaster(Analysis):
         seed: seed of the split, the initial weights and the choice of withheld values.
         progress: show progress bars on a terminal and in a notebook.
 
+    >>> from cru import Forecaster
     >>> table = cru.data.sample("weather")
     >>> forecaster = Forecaster("climatology").fit(table, id="station", time="date", values=["TMAX", "TMIN"])
     >>> forecaster.forecast(horizon="2D", level=[50, 90]).columns.tolist()
