@@ -1,8 +1,13 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from cru import Forecaster
+from cru.forecaster import corrections, fitting, held_out, scoring
 
 FAR = pytest.mark.filterwarnings("ignore:Predictions extend")  # farther than the table could teach
 
@@ -20,6 +25,24 @@ def stations(count: int = 24, observations: int = 30, *, seed: int = 0) -> pd.Da
         date = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
         parts.append(pd.DataFrame({"station": f"s{number:02d}", "date": date, "high": wander, "low": follow}))
     return pd.concat(parts, ignore_index=True)
+
+
+@contextmanager
+def short_fits() -> Iterator[None]:
+    """Train and calibrate on few values: for tests of what a forecaster does, not of how accurate it is."""
+    few = partial(corrections.CorrectionSettings, rows=(2_000, 4_000), validation=2_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corrections, "CorrectionSettings", few)
+        patch.setattr(fitting, "EPOCH", (16, 16))  # windows of an epoch
+        patch.setattr(scoring, "_MOST", 2)  # repetitions that withhold values
+        patch.setattr(held_out, "FEWEST_VALUES", 1000)
+        yield
+
+
+@pytest.fixture
+def short_fit() -> Iterator[None]:
+    with short_fits():
+        yield
 
 
 @pytest.fixture(scope="session")

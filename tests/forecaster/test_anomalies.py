@@ -124,8 +124,7 @@ def test_a_stream_says_the_same(name: str, default) -> None:
     if name == "default":
         forecaster, table, later = copy.deepcopy(default), stations(4, 25, seed=7), pd.Timestamp("2025-01-01")
     else:
-        alone = Forecaster("structural", progress=False)
-        forecaster = alone.fit(observations(), id="name", time="day") if name == "structural" else fitted(name)
+        forecaster = fitted(name)
         table, later = observations(4, seed=1), 30.0
     keys, (one, two) = [forecaster.columns_.id, forecaster.columns_.time], forecaster.names_
     table.loc[table.index % 4 < 2, one] = 21.0  # repeats

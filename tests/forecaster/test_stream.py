@@ -1,13 +1,14 @@
 """Streams give the numbers of the batch call, one observation at a time, for any number of series."""
 
 import copy
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from cru import Forecaster
-from tests.forecaster.conftest import FAR
+from tests.forecaster.conftest import FAR, short_fits
 
 STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired", "mlp", "structural"]
 NUMBERS = ["mean", "std", "lo-90", "hi-90"]
@@ -26,9 +27,16 @@ def observations(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFram
 
 
 def fitted(model: str = "cru", seed: int = 0) -> Forecaster:
+    """A copy of a forecaster that all tests share."""
+    return copy.deepcopy(_fitted(model, seed))
+
+
+@cache
+def _fitted(model: str, seed: int) -> Forecaster:
     sizes = {"paired": {"layers": 1, "pairs": 4, "width": 8}, "structural": {}}
     forecaster = Forecaster(model, options=sizes.get(model, {"hidden_size": 6}), epochs=1, seed=seed, progress=False)
-    return forecaster.fit(observations(), id="name", time="day")
+    with short_fits():
+        return forecaster.fit(observations(), id="name", time="day")
 
 
 @pytest.fixture(scope="module")
@@ -250,14 +258,14 @@ def test_an_observation_without_values_is_no_observation(forecaster) -> None:
 
 
 @pytest.mark.parametrize("name", ["linear", "latent-ode", "gru-d", "mean"])
-def test_a_model_that_cannot_stream_says_so(name: str) -> None:
+def test_a_model_that_cannot_stream_says_so(name: str, short_fit) -> None:
     options = {"hidden_size": 4} if name in ("latent-ode", "gru-d") else None
     forecaster = Forecaster(name, options=options, epochs=1, progress=False).fit(observations(), id="name", time="day")
     with pytest.raises(ValueError, match=r"does not support streaming: it .* Use 'cru'"):
         forecaster.stream()
 
 
-def test_dates_and_a_table_of_one_series() -> None:
+def test_dates_and_a_table_of_one_series(short_fit) -> None:
     table = observations(1, 60).drop(columns="name")
     table["day"] = pd.Timestamp("2024-03-01", tz="UTC") + pd.to_timedelta(table["day"], unit="D").dt.round("s")
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
@@ -285,7 +293,7 @@ def test_values_that_are_no_mapping(forecaster) -> None:
         forecaster.stream().update("a", 1.0, [1, 2])
 
 
-def test_a_model_without_ids_has_one_series() -> None:
+def test_a_model_without_ids_has_one_series(short_fit) -> None:
     table = observations(1, 40).drop(columns="name")
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
     stream = forecaster.stream()
