@@ -3,8 +3,8 @@
     python benchmarks/coverage.py [--minutes 4] [--model cru] [--only ushcn] [--seed 0]
 
 USHCN: seven days ahead; PhysioNet: six hours ahead. Stations and patients of the paper's test set are held out. Each is
-cut at three random times; readings before the cut are given, those within the horizon after it are to be covered. Then
-a tenth of their values is removed and imputed. Needs CRU_DATA_DIR.
+cut at three random times. Observations before the cut are given, and the intervals must cover those within the horizon
+after it. Then a tenth of their values is removed and imputed. Needs CRU_DATA_DIR.
 
 Writes build/bench/coverage.json.
 """

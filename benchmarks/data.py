@@ -45,9 +45,9 @@ def write_tables(folder: Path, rows: int) -> None:
     wide.with_columns(hour=dates).write_parquet(folder / "dates.parquet")
     names = pl.Series(["hr", "bp", "temp", "spo2", "rr"])
     long = {"patient": series, "what": names.gather(rng.integers(0, 5, rows)), "value": values["tmax"]}
-    together = rng.integers(0, rows // 20_000, rows).astype(np.float64)  # two readings or so at each time
+    together = rng.integers(0, rows // 20_000, rows).astype(np.float64)  # two observations or so at each time
     pl.DataFrame(long | {"minute": together}).write_parquet(folder / "long.parquet")
-    apart = rng.permutation(rows).astype(np.float64)  # the worst case: every reading at a time of its own
+    apart = rng.permutation(rows).astype(np.float64)  # the worst case: every observation at a time of its own
     pl.DataFrame(long | {"minute": apart}).write_parquet(folder / "long-apart.parquet")
 
 

@@ -1,4 +1,4 @@
-"""Speed and memory of streams: one reading at a time, one thread, processor time.
+"""Speed and memory of streams: one observation at a time, one thread, processor time.
 
     python benchmarks/stream.py [--quick]
 
@@ -27,7 +27,7 @@ LIMIT = 1.0  # ms of an update, for the CRU
 
 
 def table(series: int, steps: int) -> pd.DataFrame:
-    """Random readings, a third of the values missing."""
+    """Random observations, a third of the values missing."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.uniform(0, 30, (series, steps))).ravel()
     frame = pd.DataFrame({"id": np.repeat(np.arange(series), steps), "time": times})
@@ -56,10 +56,10 @@ def measure(name: str, series: int, count: int) -> tuple[list[Any], float]:
     start = time.process_time()
     rows = stream.update_many(past)
     at_once = 1e6 * (time.process_time() - start) / rows
-    reading = dict(zip(NAMES, (0.3, None, -1.2, 0.5, None), strict=True))
+    observation = dict(zip(NAMES, (0.3, None, -1.2, 0.5, None), strict=True))
     alone = forecaster.stream()
-    single = milliseconds(lambda number: alone.update("x", 31.0 + number / 100 + 1, reading), count)
-    updates = milliseconds(lambda number: stream.update(number % series, 31.0 + number / 100 + 1, reading), count)
+    single = milliseconds(lambda number: alone.update("x", 31.0 + number / 100 + 1, observation), count)
+    updates = milliseconds(lambda number: stream.update(number % series, 31.0 + number / 100 + 1, observation), count)
     predictions = milliseconds(lambda number: stream.predict(number % series, 500.0 + number), count)
     kept = sum(tensor[:1].numel() * tensor.element_size() for tensor in stream.rows.tensors)
     shares = (0.1, 0.5, 0.99)

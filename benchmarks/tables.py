@@ -18,7 +18,7 @@ from memory import gigabytes
 
 from cru import Forecaster
 
-SHAPES = {  # series, readings of each, variables
+SHAPES = {  # series, observations of each, variables
     "many series": (100_000, 5, 3),
     "one long series": (1, 1_000_000, 3),
     "many variables": (10, 4, 10_000),
@@ -26,11 +26,11 @@ SHAPES = {  # series, readings of each, variables
 }
 
 
-def table(series: int, readings: int, variables: int) -> pl.DataFrame:
+def table(series: int, observations: int, variables: int) -> pl.DataFrame:
     """Waves with noise, a tenth of the values missing."""
     rng = np.random.default_rng(0)
-    times = np.tile(np.sort(rng.uniform(0, readings, readings)), series)
-    columns = {"id": np.repeat(np.arange(series), readings), "time": times}
+    times = np.tile(np.sort(rng.uniform(0, observations, observations)), series)
+    columns = {"id": np.repeat(np.arange(series), observations), "time": times}
     for k in range(variables):
         wave = np.sin(times / 5 + k) + 0.1 * rng.normal(size=len(times))
         columns[f"x{k}"] = np.where(rng.random(len(times)) < 0.1, np.nan, wave)
@@ -61,7 +61,7 @@ def main() -> None:
     columns = [
         "table",
         "series",
-        "readings each",
+        "observations each",
         "variables",
         "fit, an epoch, s",
         "forecast, s",

@@ -31,7 +31,7 @@ MODELS = ("cru", "gru-dt")
 
 
 def batch_of(series: int, length: int, features: int = 4) -> Batch:
-    """Random readings at random times."""
+    """Random observations at random times."""
     values = torch.randn(series, length, features)
     return Batch(
         times=torch.rand(series, length, dtype=torch.float64).cumsum(1),

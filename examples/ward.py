@@ -1,4 +1,4 @@
-"""Watch intensive-care patients as readings arrive: docs/tutorials/intensive-care.md, on real patients.
+"""Watch intensive-care patients as observations arrive: docs/tutorials/intensive-care.md, on real patients.
 
     python examples/ward.py [--patients 4000] [--minutes 12] [--out docs/pictures]
 
@@ -44,7 +44,7 @@ def made_up(count: int) -> pd.DataFrame:
 
 
 def real(count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Readings of ``count`` patients to learn from, and of 60 others to watch."""
+    """Observations of ``count`` patients to learn from, and of 60 others to watch."""
     import cru
 
     splits = cru.data.load("physionet", scaling=None)
@@ -62,13 +62,13 @@ def _frame(series) -> pd.DataFrame:
 
 
 def watch(model: Forecaster, table: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """All readings in the order in which they came, each beside what was expected; milliseconds an update."""
+    """Return all observations in order, each with its prediction, and the milliseconds per update."""
     stream, found, spent = model.stream(), [], 0.0
     for row in table.sort_values("hour").to_dict("records"):
         patient, hour = row["patient"], row["hour"]
         values = {name: row[name] for name in PLAUSIBLE if not np.isnan(row[name])}
         known = patient in stream
-        if known:  # the first reading surprises nobody
+        if known:  # nothing predicts the first observation
             expected = stream.predict(patient, hour, level=[90, 99])
             for name, value in values.items():
                 found.append({"patient": patient, "hour": hour, "variable": name, "value": value, **expected[name]})
@@ -79,13 +79,13 @@ def watch(model: Forecaster, table: pd.DataFrame) -> tuple[pd.DataFrame, float]:
 
 
 def patient_picture(
-    model: Forecaster, readings: pd.DataFrame, path: Path, names: tuple[str, ...] = ("HR", "MAP")
+    model: Forecaster, observations: pd.DataFrame, path: Path, names: tuple[str, ...] = ("HR", "MAP")
 ) -> None:
-    """What was expected at every moment, given the readings so far: the band widens until the next one."""
-    patient, stream, bands = readings["patient"].iloc[0], model.stream(), []
-    rows = iter([*readings.sort_values("hour").to_dict("records"), None])
+    """What was expected at every moment, given the observations so far: the band widens until the next one."""
+    patient, stream, bands = observations["patient"].iloc[0], model.stream(), []
+    rows = iter([*observations.sort_values("hour").to_dict("records"), None])
     row = next(rows)
-    for hour in np.arange(readings["hour"].min(), 48.01, 0.1):
+    for hour in np.arange(observations["hour"].min(), 48.01, 0.1):
         while row is not None and row["hour"] <= hour:
             stream.update(patient, row["hour"], {name: row[name] for name in PLAUSIBLE})
             row = next(rows)
@@ -99,7 +99,7 @@ def patient_picture(
             edges = mine["hour"], mine[f"lo-{level}"], mine[f"hi-{level}"]
             axis.fill_between(*edges, color="#56B4E9", alpha=alpha, lw=0, label=f"{level} % band")
         axis.plot(mine["hour"], mine["mean"], color="#0072B2", lw=1.3, label="expected")
-        axis.plot(readings["hour"], readings[name], "o", ms=3.5, color="#D55E00", label="readings")
+        axis.plot(observations["hour"], observations[name], "o", ms=3.5, color="#D55E00", label="observations")
         axis.set_ylabel(f"{NAMES[name].split(' (')[0]}, {UNITS[name]}")
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(x=0.01)
@@ -109,7 +109,7 @@ def patient_picture(
 
 
 def board_picture(found: pd.DataFrame, path: Path, patients: int = 16) -> None:
-    """A line for each patient: a tick for each reading, a mark for each that lay outside its 99 % band."""
+    """A line for each patient: a tick for each observation, a mark for each that lay outside its 99 % band."""
     shown = list(found["patient"].unique()[:patients])
     figure, axis = plt.subplots(figsize=(9, 0.26 * len(shown) + 1.3))
     for line, patient in enumerate(shown):
@@ -142,7 +142,7 @@ def main() -> None:
         empty, values = Forecaster(minutes=options.minutes), list(PLAUSIBLE)
         model = kept(Path("build/ward"), lambda: empty.fit(known, id="patient", time="hour", values=values))
     found, milliseconds = watch(model, table)
-    # The patient with the most readings of both variables that are drawn.
+    # The patient with the most observations of both variables that are drawn.
     most = table.groupby("patient")[["HR", "MAP"]].count().min(axis=1).idxmax()
     patient_picture(model, table[table["patient"] == most], options.out / "ward-patient.png")
     board_picture(found, options.out / "ward-board.png")

@@ -11,7 +11,7 @@ from cru.errors import InputError, literal
 from tests.cli.helpers import refused
 
 REPEATED = InputError(
-    rule="have one reading for each time",
+    rule="have one observation for each time",
     found="2 repeated times, the first in series a",
     hint="Give {duplicates='mean'} to average them.",
     time=3.0,
@@ -20,7 +20,7 @@ REPEATED = InputError(
 
 
 def test_a_boundary_gives_the_arguments_its_own_names() -> None:
-    start = "the table must have one reading for each time, got 2 repeated times, the first in series a at time 3. "
+    start = "the table must have one observation for each time, got 2 repeated times, the first in series a at time 3. "
     assert str(REPEATED) == start + "Give `duplicates='mean'` to average them."
     assert REPEATED.render({"duplicates": "--average"}) == start + "Give --average to average them."
     assert str(REPEATED.without_arguments()) == start + "Average them first."

@@ -10,7 +10,7 @@ import torch
 
 from cru import Forecaster, threads
 from cru.threads import ONE_THREAD_LIMIT, threads_for
-from tests.forecaster.test_stream import readings
+from tests.forecaster.test_stream import observations
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_forecaster_of_a_small_table_computes_in_one_thread(chosen, monkeypatc
 
     monkeypatch.setattr(CRUModel, "forward", forward)
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
-    forecaster.fit(readings(), id="name", time="day")
+    forecaster.fit(observations(), id="name", time="day")
     assert seen == {1}
     forecaster.predict(None, at=[1.0])
     assert seen == {1} and torch.get_num_threads() == 4
@@ -68,13 +68,13 @@ FORK = """
 import faulthandler, os, sys
 import torch
 from cru import Forecaster
-from tests.forecaster.test_stream import readings
+from tests.forecaster.test_stream import observations
 
 torch.set_num_threads(2)
 case, folder = sys.argv[1:]
 forecaster = Forecaster.load(folder)
 torch.ones(2000, 2000) @ torch.ones(2000, 2000)  # starts the threads of PyTorch
-table, live = readings(), forecaster.stream()
+table, live = observations(), forecaster.stream()
 if case != "loaded":
     live.update_many(table)
 if case == "polars":
@@ -105,7 +105,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small forecaster."""
     folder = tmp_path_factory.mktemp("forked") / "model"
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
-    forecaster.fit(readings(), id="name", time="day").save(folder)
+    forecaster.fit(observations(), id="name", time="day").save(folder)
     return folder
 
 

@@ -28,6 +28,7 @@ class InputError(ValueError):
         time: the time at which it is wrong.
         otherwise: the hint for a call that does not have the arguments of ``hint``.
 
+    >>> from cru.errors import InputError
     >>> print(InputError("horizon", "be positive", "'-3D'"))
     `horizon` must be positive, got '-3D'.
     >>> InputError("horizon", "be positive", "'-3D'").render({"horizon": "--horizon"})
@@ -93,6 +94,7 @@ def _name(found: re.Match[str], names: Mapping[str, str]) -> str:
 def literal(text: object) -> str:
     """Escape the braces of a text in a rule or a hint.
 
+    >>> from cru.errors import InputError, literal
     >>> print(InputError("id", "be known", hint=literal("There is {id}.")))
     `id` must be known. There is {id}.
     """
@@ -106,6 +108,7 @@ class RunError(RuntimeError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest the closest known name, or list the known names.
 
+    >>> from cru.errors import did_you_mean
     >>> did_you_mean("crue", ["cru", "gru-d"])
     "did you mean 'cru'?"
     """
@@ -117,6 +120,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def some(names: Sequence[object], most: int = 10) -> str:
     """Join the first names of a list for a message.
 
+    >>> from cru.errors import some
     >>> some(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
@@ -127,6 +131,7 @@ def some(names: Sequence[object], most: int = 10) -> str:
 def printable(text: str, *, keep: str = "") -> str:
     """Escape control characters, which could control a terminal, except those in ``keep``.
 
+    >>> from cru.errors import printable
     >>> printable("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     """
@@ -136,6 +141,7 @@ def printable(text: str, *, keep: str = "") -> str:
 def shorten(text: object, most: int = 400) -> str:
     """Make one line of at most ``most`` characters.
 
+    >>> from cru.errors import shorten
     >>> shorten("one\\ntwo", 5)
     'one t…'
     """

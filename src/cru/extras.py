@@ -21,6 +21,7 @@ def require_extra(module: str, extra: str) -> Any:
     Raises:
         MissingExtraError: it is not installed.
 
+    >>> from cru.extras import require_extra
     >>> require_extra("no_such_module", "plots")
     Traceback (most recent call last):
     cru.extras.MissingExtraError: no_such_module is not installed: pip install 'cru[plots]'.

@@ -65,7 +65,7 @@ def write_folder(
                 if write is not None:
                     with _new_file(folder) as (file, temporary):
                         write(file)
-                        checksums[name] = _checksum(file)
+                        checksums[name] = file_checksum(file)
                         _finish(file, temporary, folder / part_name(name, checksums[name]))
             write_atomically(folder / index, make_index(checksums))
         except Exception:  # the older version stays, without the new parts
@@ -83,6 +83,7 @@ def _remove_parts(folder: Path, parts: Mapping[str, object], kept: set[str]) -> 
 def part_name(name: str, checksum: str) -> str:
     """Name a part of a folder by its content.
 
+    >>> from cru.files import part_name
     >>> part_name("model.safetensors", "0123456789abcdef" * 4)
     'model-0123456789abcdef.safetensors'
     """
@@ -107,7 +108,7 @@ def open_part(folder: Path, name: str, checksum: str, most: int = MOST_DATA) -> 
     path = folder / part_name(name, checksum)
     try:
         with open_regular(path, most) as file:
-            if _checksum(file) != checksum:
+            if file_checksum(file) != checksum:
                 raise ValueError(f"{path} was altered or damaged after it was saved: its checksum differs.")
             yield file
     except FileNotFoundError:
@@ -207,7 +208,7 @@ def sha256(parts: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _checksum(file: BinaryIO) -> str:
+def file_checksum(file: BinaryIO) -> str:
     """Compute the SHA-256 of a whole file, and seek to its start."""
     file.seek(0)
     found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from cru.errors import printable
 def make_logger(name: str) -> logging.Logger:
     """Make the logger of a module. Control characters in its messages, from names and files, are escaped.
 
+    >>> from cru.logs import make_logger
     >>> make_logger("cru.example").name
     'cru.example'
     """

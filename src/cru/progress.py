@@ -46,6 +46,7 @@ class ProgressBar:
         wait: seconds of work before the bar appears.
         stream: where to write. Default: standard error, or standard output in a notebook.
 
+    >>> from cru.progress import ProgressBar
     >>> with ProgressBar("count", 3) as bar:
     ...     for number in range(3):
     ...         bar.update(number + 1)
@@ -123,6 +124,7 @@ class ProgressBar:
 def track(items: Sequence[Item], title: str, *, show: bool = True) -> Iterator[Item]:
     """Iterate over ``items`` with a `ProgressBar`.
 
+    >>> from cru.progress import track
     >>> [number**2 for number in track([1, 2, 3], "squares")]
     [1, 4, 9]
     """
@@ -152,6 +154,7 @@ def in_notebook() -> bool:
 def format_duration(seconds: float) -> str:
     """Format hours, minutes and seconds.
 
+    >>> from cru.progress import format_duration
     >>> format_duration(3725.0)
     '1:02:05'
     """
@@ -162,6 +165,7 @@ def format_duration(seconds: float) -> str:
 def format_bytes(count: int) -> str:
     """Format a number of bytes in megabytes.
 
+    >>> from cru.progress import format_bytes
     >>> format_bytes(12_300_000)
     '12.3 MB'
     """

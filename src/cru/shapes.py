@@ -1,5 +1,6 @@
 """Shapes of arrays and tensors in annotations: those of jaxtyping where it is installed, as in the tests.
 
+>>> from cru.shapes import Float
 >>> import torch
 >>> def scale(x: Float[torch.Tensor, "batch time"]) -> Float[torch.Tensor, "batch time"]:
 ...     return 2 * x

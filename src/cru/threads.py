@@ -23,6 +23,7 @@ def threads_for(work: int) -> Iterator[None]:
     On a busy machine, the threads of a small computation mostly wait for each other. The number of threads is restored
     at the end.
 
+    >>> from cru.threads import threads_for
     >>> with threads_for(16 * 50 * 8):
     ...     torch.get_num_threads()
     1

@@ -13,11 +13,11 @@ KEYS = ("--id", "station", "--time", "date")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with readings, and a model of dates and one of numbers."""
+    """A folder with observations, and a model of dates and one of numbers."""
     folder = tmp_path_factory.mktemp("backtest")
-    stations().to_csv(folder / "readings.csv", index=False)
+    stations().to_csv(folder / "observations.csv", index=False)
     stations().assign(date=stations()["date"].dt.day_of_year).to_parquet(folder / "numbers.parquet")
-    for table, model in (("readings.csv", "model"), ("numbers.parquet", "numbers")):
+    for table, model in (("observations.csv", "model"), ("numbers.parquet", "numbers")):
         done("fit", folder / table, *KEYS, "--model", "last-value", "--out", folder / model)
     return folder
 
@@ -29,8 +29,8 @@ def there(place, monkeypatch):
 
 def test_backtest_prints_scores_and_writes_predictions():
     words = ("--horizon", "10D", "--every", "5D", "--cuts", "3", "--out", "new/predictions.csv")
-    said = done("backtest", "model", "readings.csv", *words)
-    found = Forecaster.load("model").backtest("readings.csv", horizon="10D", every="5D", cuts=3)
+    said = done("backtest", "model", "observations.csv", *words)
+    found = Forecaster.load("model").backtest("observations.csv", horizon="10D", every="5D", cuts=3)
     assert f"{len(found.predictions):,} predictions in new/predictions.csv" in said
     assert "30h to 2.5D" in said and "seasonal-naive" in said and "reference" in said
     whole = found.scores(()).set_index("model").loc["model"]
@@ -50,7 +50,7 @@ def test_backtest_of_the_training_table_says_so():
 
 
 def test_compare_prints_one_table_with_every_model():
-    said = done("compare", "readings.csv", *KEYS, "--models", "auto,mean", "--epochs", "1", "--horizon", "20D")
+    said = done("compare", "observations.csv", *KEYS, "--models", "auto,mean", "--epochs", "1", "--horizon", "20D")
     rows = [line for line in said.splitlines() if line.startswith("│")]
     names = [row.split("│")[1].strip() for row in rows]
     assert names[:2] == ["auto", "mean"] and {"last-value", "seasonal-naive", "climatology", "blend"} <= set(names)
@@ -78,7 +78,7 @@ def test_wrong_calls_are_one_sentence():
         *words, "5D", "--cuts", "2024-02-01", "--every", "1D"
     )
     assert "must be a .csv or .parquet file" in refused(*words, "5D", "--out", "x.xlsx")
-    compare = ("compare", "readings.csv", *KEYS, "--horizon", "5D")
+    compare = ("compare", "observations.csv", *KEYS, "--horizon", "5D")
     assert "there is no model 'cruu'" in refused(*compare, "--models", "auto,cruu")
     assert "--models must be different names" in refused(*compare, "--models", "mean,mean")
     assert "--by must have entries of" in refused(*compare, "--by", "varible")

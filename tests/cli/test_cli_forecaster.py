@@ -14,12 +14,12 @@ from tests.forecaster.conftest import stations
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with readings and two models of them."""
+    """A folder with observations and two models of them."""
     folder = tmp_path_factory.mktemp("own")
-    stations().to_csv(folder / "readings.csv", index=False)
+    stations().to_csv(folder / "observations.csv", index=False)
     numbered = stations().assign(date=stations()["date"].dt.day_of_year)
     numbered.to_parquet(folder / "numbers.parquet")
-    for table, model in (("readings.csv", "model"), ("numbers.parquet", "numbers")):
+    for table, model in (("observations.csv", "model"), ("numbers.parquet", "numbers")):
         words = ["fit", str(folder / table), "--id", "station", "--time", "date", "--model", "last-value"]
         said = done(*words, "--out", folder / model)
         assert "24 series, " in said and "variables high, low" in said
@@ -63,12 +63,14 @@ def test_view():
 
 def test_impute():
     missing = int(stations()["low"].isna().sum())
-    assert f"{missing:,} missing values in filled.csv" in done("impute", "model", "readings.csv", "--out", "filled.csv")
+    assert f"{missing:,} missing values in filled.csv" in done(
+        "impute", "model", "observations.csv", "--out", "filled.csv"
+    )
     assert len(pl.read_csv("filled.csv")) == missing
 
 
 @pytest.mark.parametrize(
-    ("model", "table", "horizon"), [("model", "readings.csv", "30D"), ("numbers", "numbers.parquet", "9")]
+    ("model", "table", "horizon"), [("model", "observations.csv", "30D"), ("numbers", "numbers.parquet", "9")]
 )
 def test_plot(model, table, horizon, place):
     assert "Picture: s03.png" in done("plot", model, table, "--series", "s03", "--horizon", horizon)
@@ -77,9 +79,9 @@ def test_plot(model, table, horizon, place):
 
 
 def test_anomalies(place):
-    said = done("anomalies", "model", "readings.csv", "--level", "0.05", "--out", "judged.csv")
+    said = done("anomalies", "model", "observations.csv", "--level", "0.05", "--out", "judged.csv")
     written = pl.read_csv("judged.csv", try_parse_dates=True).to_pandas()
-    expected = Forecaster.load("model").anomalies("readings.csv", level=0.05)
+    expected = Forecaster.load("model").anomalies("observations.csv", level=0.05)
     pd.testing.assert_frame_equal(written, expected, check_dtype=False)
     assert (
         f"{expected['anomaly'].sum()} of {len(expected):,} observations are anomalies. All are in judged.csv." in said
@@ -91,15 +93,17 @@ def test_anomalies(place):
 
 
 def test_plot_of_components(place):
-    words = ["fit", "readings.csv", "--id", "station", "--time", "date", "--model", "structural", "--out", "structural"]
-    done(*words)
-    done("plot", "structural", "readings.csv", "--components", "--out", "parts.png")
-    done("plot", "structural", "readings.csv", "--components", "--variable", "low", "--out", "low.svg")
+    keys = ("--id", "station", "--time", "date")
+    done("fit", "observations.csv", *keys, "--model", "structural", "--out", "structural")
+    done("plot", "structural", "observations.csv", "--components", "--out", "parts.png")
+    done("plot", "structural", "observations.csv", "--components", "--variable", "low", "--out", "low.svg")
     text = (place / "low.svg").read_text()
     assert all(word in text for word in (">low<", ">level<", ">slow<", ">week<", ">seasonal mean<", "over"))
     assert ">correction<" not in text and ">high<" not in text  # there is no network
-    assert "Did you mean 'low'" in refused("plot", "structural", "readings.csv", "--variable", "lov")
-    assert "components must come from a structural model" in refused("plot", "model", "readings.csv", "--components")
+    assert "Did you mean 'low'" in refused("plot", "structural", "observations.csv", "--variable", "lov")
+    assert "components must come from a structural model" in refused(
+        "plot", "model", "observations.csv", "--components"
+    )
 
 
 def test_a_long_table_with_chosen_values_and_averages(place):
@@ -119,14 +123,14 @@ def test_wrong_calls_are_one_sentence(place):
     assert "must be a .csv or .parquet file" in refused("forecast", "model", "--horizon", "1D", "--out", "x.xlsx")
     assert "there is no model folder nowhere" in refused("forecast", "nowhere", "--horizon", "1D", "--out", "x.csv")
     assert "there is no nothing.csv" in refused("impute", "model", "nothing.csv", "--out", "x.csv")
-    assert "there is no 'sXX'" in refused("plot", "model", "readings.csv", "--series", "sXX")
-    assert "must end in .png" in refused("plot", "model", "readings.csv", "--out", "x.jpg")
-    assert "tells them apart with --id" in refused("fit", "readings.csv", "--time", "date", "--out", "other")
+    assert "there is no 'sXX'" in refused("plot", "model", "observations.csv", "--series", "sXX")
+    assert "must end in .png" in refused("plot", "model", "observations.csv", "--out", "x.jpg")
+    assert "tells them apart with --id" in refused("fit", "observations.csv", "--time", "date", "--out", "other")
     assert "there is no model 'cruu'" in refused(
-        "fit", "readings.csv", "--id", "station", "--time", "date", "--model", "cruu", "--out", "other"
+        "fit", "observations.csv", "--id", "station", "--time", "date", "--model", "cruu", "--out", "other"
     )
-    assert "'when'" in refused("fit", "readings.csv", "--time", "when", "--out", "other")
-    assert "must be a new or empty folder" in refused("fit", "readings.csv", "--time", "date", "--out", str(place))
+    assert "'when'" in refused("fit", "observations.csv", "--time", "when", "--out", "other")
+    assert "must be a new or empty folder" in refused("fit", "observations.csv", "--time", "date", "--out", str(place))
 
 
 def test_intervals_that_could_not_be_calibrated_are_said_to_be(place):
@@ -138,14 +142,14 @@ def test_intervals_that_could_not_be_calibrated_are_said_to_be(place):
 
 
 def test_what_cannot_be_kept_is_said_before_the_training():
-    words = ["fit", "readings.csv", "--id", "station", "--time", "date", "--out"]
-    assert "readings.csv/model cannot be written: Not a directory" in refused(*words, "readings.csv/model")
-    assert "readings.csv/kept cannot be written" in refused("stream", "numbers", "--state", "readings.csv/kept")
+    words = ["fit", "observations.csv", "--id", "station", "--time", "date", "--out"]
+    assert "observations.csv/model cannot be written: Not a directory" in refused(*words, "observations.csv/model")
+    assert "observations.csv/kept cannot be written" in refused("stream", "numbers", "--state", "observations.csv/kept")
 
 
 def test_a_model_that_is_no_better_than_a_naive_rule_is_reported():
     words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "again"]
-    assert "No better than the last value" in done("fit", "readings.csv", *words)
+    assert "No better than the last value" in done("fit", "observations.csv", *words)
 
 
 def test_a_slip_is_noted():
@@ -165,7 +169,7 @@ def test_an_existing_model_is_replaced_and_reported(tmp_path):
 
 def test_a_picture_is_called_like_its_series(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
-    said = done("plot", place / "model", place / "readings.csv")
+    said = done("plot", place / "model", place / "observations.csv")
     assert said == "Picture: s00.png\n" and (tmp_path / "s00.png").exists()
 
 
@@ -174,8 +178,8 @@ EVIL = "a\x1b[2J\x9b31m\u202eb"
 
 def test_escape_codes_in_names_do_not_reach_the_terminal(tmp_path):
     table = stations().rename(columns={"high": EVIL})
-    table.to_csv(tmp_path / "readings.csv", index=False)
-    fit = ["fit", tmp_path / "readings.csv", "--id", "station", "--time", "date", "--model", "last-value", "--out"]
+    table.to_csv(tmp_path / "observations.csv", index=False)
+    fit = ["fit", tmp_path / "observations.csv", "--id", "station", "--time", "date", "--model", "last-value", "--out"]
     said = done(*fit, tmp_path / EVIL)
     assert said.count("a\\x1b[2J\\x9b31m\\u202eb") > 2  # the variable, the folder and the table of scores
     said += refused("forecast", tmp_path / f"{EVIL} nowhere", "--horizon", "1D", "--out", tmp_path / "x.csv")
@@ -187,8 +191,8 @@ def test_ids_that_are_formulas_are_noted_and_come_back(tmp_path):
     table = stations()
     first = table["station"].iloc[0]
     table["station"] = table["station"].astype(str).replace(str(first), '=HYPERLINK("http://x")')
-    table.to_csv(tmp_path / "readings.csv", index=False)
-    fit = ["fit", tmp_path / "readings.csv", "--id", "station", "--time", "date", "--model", "last-value"]
+    table.to_csv(tmp_path / "observations.csv", index=False)
+    fit = ["fit", tmp_path / "observations.csv", "--id", "station", "--time", "date", "--model", "last-value"]
     done(*fit, "--out", tmp_path / "model")
     words = ["forecast", tmp_path / "model", "--horizon", "2D", "--out"]
     said = done(*words, tmp_path / "out.csv")

@@ -190,8 +190,8 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
 
 
 def test_a_file_of_another_kind_is_no_ledger(tmp_path):
-    (tmp_path / "readings.csv").write_text("time,x\n1,2\n")
-    assert "is not a ledger" in refused("table", "--ledger", tmp_path / "readings.csv")
+    (tmp_path / "observations.csv").write_text("time,x\n1,2\n")
+    assert "is not a ledger" in refused("table", "--ledger", tmp_path / "observations.csv")
 
 
 def test_a_cache_that_cannot_be_written_does_not_stop_a_run(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from cru import Forecaster
 from cru.cli import app
 from cru.cli.stream import Stop
 from cru.forecaster.state_store import StateStore
-from tests.forecaster.test_stream import readings
+from tests.forecaster.test_stream import observations
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "numbers"
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
-    forecaster.fit(readings(), id="name", time="day").save(folder)
+    forecaster.fit(observations(), id="name", time="day").save(folder)
     return folder
 
 
@@ -36,27 +36,27 @@ def stream(folder: Path, lines: list, *options: str) -> list[dict]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-READING = {"id": "a", "time": 1.5, "values": {"warm": 20.5, "wet": None}}
+OBSERVATION = {"id": "a", "time": 1.5, "values": {"warm": 20.5, "wet": None}}
 
 
 def test_a_prediction_for_each_observation_and_each_query(folder) -> None:
     live = Forecaster.load(folder).stream()
     live.update("a", 1.5, {"warm": 20.5})
     first, blank, asked = stream(
-        folder, [READING, b"", {"id": "b", "time": 2}, {"id": "a", "time": 3}], "--level", "50"
+        folder, [OBSERVATION, b"", {"id": "b", "time": 2}, {"id": "a", "time": 3}], "--level", "50"
     )
     assert first == {"id": "a", "time": 1.5, "predictions": live.predict("a", 1.5, level=50)}
     assert blank == {"id": "b", "time": 2, "predictions": live.predict("b", 2, level=50)}
     assert asked["predictions"] == live.predict("a", 3, level=50)
-    (ahead,) = stream(folder, [READING], "--ahead", "4")
+    (ahead,) = stream(folder, [OBSERVATION], "--ahead", "4")
     assert ahead == {"id": "a", "time": 5.5, "predictions": live.predict("a", 5.5)}
 
 
 def test_observations_are_judged_on_request(folder) -> None:
     live = Forecaster.load(folder).stream()
     wild = {"id": "a", "time": 3.0, "values": {"warm": 900.0}}
-    first, second, asked = stream(folder, [READING, wild, {"id": "a", "time": 4.0}], "--anomalies", "0.01")
-    assert first["anomalies"] == live.anomalies("a", 1.5, READING["values"], update=True)
+    first, second, asked = stream(folder, [OBSERVATION, wild, {"id": "a", "time": 4.0}], "--anomalies", "0.01")
+    assert first["anomalies"] == live.anomalies("a", 1.5, OBSERVATION["values"], update=True)
     assert second["anomalies"] == live.anomalies("a", 3.0, wild["values"]) and second["anomalies"]["warm"]["anomaly"]
     assert "anomalies" not in asked and second["predictions"].keys() == {"warm", "wet"}
     result = CliRunner().invoke(app, ["stream", str(folder), "--anomalies", "2"], input=b"")
@@ -64,9 +64,9 @@ def test_observations_are_judged_on_request(folder) -> None:
 
 
 def test_a_stream_starts_from_a_table(folder, tmp_path) -> None:
-    readings().to_csv(tmp_path / "past.csv", index=False)
+    observations().to_csv(tmp_path / "past.csv", index=False)
     live, state = Forecaster.load(folder).stream(), tmp_path / "state"
-    live.update_many(readings())
+    live.update_many(observations())
     asked = {"id": "a0", "time": 1000.0}
     options = ("--start", str(tmp_path / "past.csv"), "--state", str(state))
     for _ in range(2):  # at the second time the state is there, and the table is not read again
@@ -75,7 +75,7 @@ def test_a_stream_starts_from_a_table(folder, tmp_path) -> None:
 
 
 def test_a_model_without_ids_needs_none(tmp_path) -> None:
-    table = readings(1, 40).drop(columns="name")
+    table = observations(1, 40).drop(columns="name")
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
     forecaster.save(tmp_path / "single")
     (first, wrong) = stream(tmp_path / "single", [{"time": 1.0, "values": {"warm": 20.0}}, {"id": "a", "time": 2.0}])
@@ -100,29 +100,29 @@ def test_a_wrong_line_gets_an_error_and_the_stream_continues(folder) -> None:
         b'{"id": "a", "time": ' + b"9" * 400 + b"}": "`time` must be finite",
         b'{"id": "a", "time": ' + b"9" * 9000 + b"}": "a line must be one JSON object.",
     }
-    answers = stream(folder, [READING, *bad, READING | {"time": 9.0}])
+    answers = stream(folder, [OBSERVATION, *bad, OBSERVATION | {"time": 9.0}])
     assert [answer.get("line") for answer in answers] == [None, *range(2, len(bad) + 2), None]
     for answer, said in zip(answers[1:-1], bad.values(), strict=True):
         assert answer["error"].startswith(said) and len(answer["error"]) < 200, answer
-    assert answers[9]["error"].endswith("Sort the readings, or give --drop-late.")
-    dropped = stream(folder, [READING, READING | {"time": 1.0}], "--drop-late")[1]
+    assert answers[9]["error"].endswith("Sort the observations, or give --drop-late.")
+    dropped = stream(folder, [OBSERVATION, OBSERVATION | {"time": 1.0}], "--drop-late")[1]
     assert dropped == {"id": "a", "time": 1.0, "dropped": "late"}
 
 
 def test_the_state_is_kept_and_taken_up_again(folder, tmp_path) -> None:
     state = ["--state", str(tmp_path / "ward.safetensors")]
-    later = READING | {"time": 2.0}
-    whole = stream(folder, [READING, later])
-    assert stream(folder, [READING], *state) == whole[:1]
+    later = OBSERVATION | {"time": 2.0}
+    whole = stream(folder, [OBSERVATION, later])
+    assert stream(folder, [OBSERVATION], *state) == whole[:1]
     assert stream(folder, [later], *state) == whole[1:]
 
 
 def test_dates(tmp_path) -> None:
-    table = readings()
+    table = observations()
     table["day"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(table["day"], unit="D").dt.round("s")
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False)
     forecaster.fit(table, id="name", time="day").save(tmp_path / "dates")
-    (answer,) = stream(tmp_path / "dates", [READING | {"time": "2024-04-01T06:00"}], "--ahead", "6h")
+    (answer,) = stream(tmp_path / "dates", [OBSERVATION | {"time": "2024-04-01T06:00"}], "--ahead", "6h")
     assert answer["time"] == "2024-04-01T12:00:00"
 
 
@@ -131,7 +131,7 @@ def test_wrong_options_are_one_sentence(folder, tmp_path) -> None:
         (["--ahead", "6h"], "--ahead must be a number"),
         (["--level", "0.9"], "--level must be per cent"),
     ):
-        result = CliRunner().invoke(app, ["stream", str(folder), *options], input=json.dumps(READING))
+        result = CliRunner().invoke(app, ["stream", str(folder), *options], input=json.dumps(OBSERVATION))
         assert result.exit_code == 2 and said in result.stderr and "Traceback" not in result.output
     result = CliRunner().invoke(app, ["stream", str(tmp_path / "nowhere")])
     assert result.exit_code == 2 and "there is no model folder" in result.stderr
@@ -146,7 +146,7 @@ def process(folder, tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, env=environment, **pipes) as running:
         signal.signal(signal.SIGHUP, before)
-        running.stdin.write((json.dumps(READING) + "\n").encode())
+        running.stdin.write((json.dumps(OBSERVATION) + "\n").encode())
         running.stdin.flush()
         assert json.loads(running.stdout.readline())["time"] == 1.5  # at once, not when the input ends
         yield running
@@ -197,7 +197,7 @@ def test_nohup_is_respected() -> None:
 
 def test_a_closed_pipe_ends_it_in_silence(process, tmp_path) -> None:
     process.stdout.close()  # as `head` does
-    process.stdin.write(2 * (json.dumps(READING | {"time": 3.0}) + "\n").encode())
+    process.stdin.write(2 * (json.dumps(OBSERVATION | {"time": 3.0}) + "\n").encode())
     process.stdin.close()
     assert process.wait(30) == 0
     assert process.stderr.read() == b""
@@ -212,12 +212,12 @@ def test_a_signal_within_a_line_waits_for_its_response(folder, monkeypatch, tmp_
         whole(rows, *given)
 
     monkeypatch.setattr(StateStore, "put", interrupted)
-    text = "".join(json.dumps(READING | {"time": float(t)}) + "\n" for t in (1, 2, 3))
+    text = "".join(json.dumps(OBSERVATION | {"time": float(t)}) + "\n" for t in (1, 2, 3))
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     result = CliRunner().invoke(app, ["stream", str(folder), "--state", str(tmp_path / "kept")], input=text)
     assert result.exit_code == 130 and len(result.stdout.splitlines()) == 1  # answered, and no further
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     monkeypatch.undo()
     live, again = (Forecaster.load(folder).stream(state=state) for state in (None, tmp_path / "kept"))
-    live.update("a", 1.0, READING["values"])
+    live.update("a", 1.0, OBSERVATION["values"])
     assert again.predict("a", 4.0) == live.predict("a", 4.0)

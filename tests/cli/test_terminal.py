@@ -25,8 +25,8 @@ def test_without_a_command_it_names_the_first_three() -> None:
 @pytest.fixture
 def table(tmp_path):
     weather = library.data.sample("weather")
-    some = weather["station"].isin(weather["station"].unique()[:12])
-    weather[some].to_csv(tmp_path / "weather.csv", index=False)
+    some = weather["station"].isin(weather["station"].unique()[:4])
+    weather[some].groupby("station").head(200).to_csv(tmp_path / "weather.csv", index=False)
     return tmp_path
 
 

@@ -69,7 +69,7 @@ def test_columns_of_labels_are_targets_of_a_regression(as_table):
     assert series.names == ("tmax", "tmin") and set(series.per_time) == {"rain", "snow"}
     tasked = regression(series, target="rain")
     assert tasked.target_shape == (1,) and tasked.input_shape == (2,)
-    assert tasked.targets[:, 0].tolist() == [0, 5, 2, 4, 1], "sorted as the readings are"
+    assert tasked.targets[:, 0].tolist() == [0, 5, 2, 4, 1], "sorted as the observations are"
     assert tasked.target_mask[:, 0].tolist() == [False, True, True, True, True]
     both = regression(series, target=["snow", "rain"])
     assert both.targets.tolist() == [[0, 0], [0, 5], [1, 2], [1, 4], [0, 1]]
@@ -78,7 +78,7 @@ def test_columns_of_labels_are_targets_of_a_regression(as_table):
     assert chosen.names == ("tmin",) and list(chosen.per_time) == ["rain"]
 
 
-def test_labels_of_one_time_are_averaged_as_readings_are():
+def test_labels_of_one_time_are_averaged_as_observations_are():
     frame = pd.DataFrame({"t": [1, 1, 2], "x": [1.0, 3.0, 5.0], "y": [np.nan, 4.0, 6.0]})
     series = from_table(frame, id=None, time="t", targets="y", duplicates="mean")
     assert series.values[:, 0].tolist() == [2, 5] and series.per_time["y"].tolist() == [4, 6]

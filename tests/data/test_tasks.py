@@ -45,7 +45,7 @@ def test_poisoned_hidden_entries_change_no_model_input(name):
         assert torch.equal(a.values[a.mask], b.values[b.mask])
 
 
-def test_one_step_ahead_shows_a_reading_only_after_it_was_asked_for():
+def test_one_step_ahead_shows_an_observation_only_after_it_was_asked_for():
     series = random_series(count=4)
     tasked = one_step_ahead(series)
     for row in range(len(series.times)):

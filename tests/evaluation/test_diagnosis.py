@@ -66,7 +66,7 @@ def test_since_seen_by_hand():
     np.testing.assert_array_equal(since_seen(series), [np.nan, np.nan, 2, 2, 4, 1])
 
 
-def test_since_seen_without_any_reading():
+def test_since_seen_without_any_observation():
     assert np.isnan(since_seen(output([0, 1], np.zeros((2, 1)), np.zeros((2, 1)), mask=np.zeros((2, 1), bool)))).all()
 
 

@@ -1,25 +1,48 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from cru import Forecaster
+from cru.forecaster import corrections, fitting, held_out, scoring
 
 FAR = pytest.mark.filterwarnings("ignore:Predictions extend")  # farther than the table could teach
 
 
-def stations(count: int = 24, readings: int = 30, *, seed: int = 0) -> pd.DataFrame:
+def stations(count: int = 24, observations: int = 30, *, seed: int = 0) -> pd.DataFrame:
     """Stations with days of their own: a slow wander, a second variable that follows it, values missing."""
     rng = np.random.default_rng(seed)
     parts = []
     for number in range(count):
-        days = np.sort(rng.choice(4 * readings, readings, replace=False))
+        days = np.sort(rng.choice(4 * observations, observations, replace=False))
         gaps = np.diff(days, prepend=days[0])
-        wander = 10 + np.cumsum(rng.normal(0, 1, readings) * np.sqrt(gaps))
-        follow = wander / 2 + rng.normal(0, 0.3, readings)
-        follow[rng.random(readings) < 0.3] = np.nan
+        wander = 10 + np.cumsum(rng.normal(0, 1, observations) * np.sqrt(gaps))
+        follow = wander / 2 + rng.normal(0, 0.3, observations)
+        follow[rng.random(observations) < 0.3] = np.nan
         date = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
         parts.append(pd.DataFrame({"station": f"s{number:02d}", "date": date, "high": wander, "low": follow}))
     return pd.concat(parts, ignore_index=True)
+
+
+@contextmanager
+def short_fits() -> Iterator[None]:
+    """Train and calibrate on few values: for tests of what a forecaster does, not of how accurate it is."""
+    few = partial(corrections.CorrectionSettings, rows=(2_000, 4_000), validation=2_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corrections, "CorrectionSettings", few)
+        patch.setattr(fitting, "EPOCH", (16, 16))  # windows of an epoch
+        patch.setattr(scoring, "_MOST", 2)  # repetitions that withhold values
+        patch.setattr(held_out, "FEWEST_VALUES", 1000)
+        yield
+
+
+@pytest.fixture
+def short_fit() -> Iterator[None]:
+    with short_fits():
+        yield
 
 
 @pytest.fixture(scope="session")

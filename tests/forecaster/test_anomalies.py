@@ -22,7 +22,7 @@ from cru.forecaster.error_distribution import (
 )
 from tests.forecaster.conftest import stations
 from tests.forecaster.test_coverage import table as as_table
-from tests.forecaster.test_stream import fitted, readings
+from tests.forecaster.test_stream import fitted, observations
 
 NUMBERS = ["p_value", "repeats", "anomaly"]
 
@@ -124,9 +124,8 @@ def test_a_stream_says_the_same(name: str, default) -> None:
     if name == "default":
         forecaster, table, later = copy.deepcopy(default), stations(4, 25, seed=7), pd.Timestamp("2025-01-01")
     else:
-        alone = Forecaster("structural", progress=False)
-        forecaster = alone.fit(readings(), id="name", time="day") if name == "structural" else fitted(name)
-        table, later = readings(4, seed=1), 30.0
+        forecaster = fitted(name)
+        table, later = observations(4, seed=1), 30.0
     keys, (one, two) = [forecaster.columns_.id, forecaster.columns_.time], forecaster.names_
     table.loc[table.index % 4 < 2, one] = 21.0  # repeats
     forecaster.model_.double()

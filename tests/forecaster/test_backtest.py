@@ -158,7 +158,7 @@ def test_refit_fits_to_the_observations_before_the_cut(small):
 
 
 def test_a_refit_that_fails_names_the_cut(small, last):
-    with pytest.raises(ValueError, match="column 'y' must hold at least one reading") as error:
+    with pytest.raises(ValueError, match="column 'y' must hold at least one observation") as error:
         last.backtest(small[small["id"] == "a"], horizon=8, cuts=[3.0], refit=True)
     assert "up to the cut at 3" in error.value.__notes__[0]
 

@@ -51,13 +51,13 @@ def test_a_constant_variable(table):
     np.testing.assert_allclose(fixed[["mean", "lo-90", "hi-90"]], 7.0, atol=0.01)
 
 
-def test_series_with_a_single_reading(table):
+def test_series_with_a_single_observation(table):
     single = pd.DataFrame({"station": ["one"], "date": [pd.Timestamp("2024-01-05")], "high": [3.0], "low": [1.0]})
     model = fit(pd.concat([table, single]))
     said = model.forecast(horizon="2D")
     assert said[said["station"] == "one"]["mean"].tolist() == pytest.approx([3.0, 1.0, 3.0, 1.0], rel=1e-5)
     assert len(model.forecast(single, horizon="2D")) == 4
-    refused(lambda: fit(single), "at least two series, or one with 20 readings", "got one with 1")
+    refused(lambda: fit(single), "at least two series, or one with 20 observations", "got one with 1")
 
 
 def test_times_before_the_training_range(trained):
@@ -89,23 +89,22 @@ def test_a_horizon_for_numbers(table):
     refused(lambda: model.predict(numbered, at=["2024-01-01"]), "`at` must be numbers")
 
 
-def test_columns_without_a_reading(table):
-    refused(lambda: fit(table.assign(rain=np.nan)), "'rain' must hold at least one reading", "Leave it out")
+def test_columns_without_an_observation(table):
+    refused(lambda: fit(table.assign(rain=np.nan)), "'rain' must hold at least one observation", "Leave it out")
     model = fit(table)
     said = model.forecast(table.assign(low=np.nan), horizon="2D")  # missing here, known from training
     assert np.isfinite(said["mean"]).all()
 
 
-def test_ten_thousand_variables(monkeypatch):
-    monkeypatch.setattr(fitting, "EPOCH", (16, 16))
-    rng = np.random.default_rng(0)
-    values = pl.DataFrame(rng.normal(size=(40, 10_000)), schema=[f"x{k}" for k in range(10_000)])
+def test_thousands_of_variables(short_fit):
+    rng, count = np.random.default_rng(0), 2_000
+    values = pl.DataFrame(rng.normal(size=(40, count)), schema=[f"x{k}" for k in range(count)])
     table = values.with_columns(station=pl.Series(np.arange(40) // 4), date=pl.Series(np.arange(40) % 4))
     options = {"num_basis": 2, "hidden_size": 4}
     model = Forecaster("f-cru", options=options, epochs=1, progress=False).fit(table, id="station", time="date")
     assert fitting.default_options("cru", 10_000, {})["hidden_size"] == 32
     said = model.forecast(table.head(4), horizon=1)
-    assert len(said) == 10_000 and said["std"].min() > 0
+    assert len(said) == count and said["std"].min() > 0
 
 
 def test_two_rows_at_one_time(table):
@@ -256,7 +255,7 @@ def test_absurd_values(table, repeater, station):
     refused(lambda: repeater.predict(absurd, at=["2024-03-01"]), *words)
 
 
-def test_forecasts_start_at_the_last_reading(table, repeater):
+def test_forecasts_start_at_the_last_observation(table, repeater):
     rows = [
         {"station": "s00", "date": pd.Timestamp("2025-01-01")},
         {"station": "zz", "date": pd.Timestamp("2024-06-01")},

@@ -18,7 +18,7 @@ def table(series: cru.data.SeriesSet) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("name", "cuts", "horizon"), [("ushcn", (800.0, 900.0, 1000.0, 1100.0), 7.0), ("physionet", (30.0,), 6.0)]
 )
-def test_intervals_cover_readings_of_stations_and_patients_that_were_held_out(
+def test_intervals_cover_observations_of_stations_and_patients_that_were_held_out(
     name, cuts, horizon, real_data, shared_cache
 ):
     """With a rule for the mean, so that nothing is trained: it is calibration that has to make the intervals true.

@@ -122,7 +122,7 @@ def odd_tables() -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("name", odd_tables())
-def test_odd_tables_give_sensible_predictions_and_no_warning(name):
+def test_odd_tables_give_sensible_predictions_and_no_warning(name, short_fit):
     table = odd_tables()[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -169,7 +169,7 @@ def test_a_logarithm_is_taken_where_it_helps():
     assert scales[0] > 0 and scales[1:] == (0, 0)
 
 
-def test_progress_is_quiet_without_a_terminal(capsys):
+def test_progress_is_quiet_without_a_terminal(capsys, short_fit):
     Forecaster(epochs=2).fit(stations(30, 20, seed=9), id="station", time="date")
     assert capsys.readouterr() == ("", "")
 

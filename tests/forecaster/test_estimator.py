@@ -14,7 +14,7 @@ def last_values(table: pd.DataFrame) -> pd.DataFrame:
     return table.groupby("station")[["high", "low"]].last()  # of what is not missing
 
 
-def test_a_forecast_is_a_long_frame_after_the_last_reading_of_each_series(table, repeater):
+def test_a_forecast_is_a_long_frame_after_the_last_observation_of_each_series(table, repeater):
     said = repeater.forecast(horizon="10D", every="2D", level=[50, 90])
     names = ["station", "date", "variable", "mean", "median", "std", "lo-50", "hi-50", "lo-90", "hi-90"]
     assert said.columns.tolist() == names and len(said) == 24 * 5 * 2
@@ -79,7 +79,7 @@ def test_imputing_and_predicting_are_one(table, trained):
     pd.testing.assert_frame_equal(said[said["variable"] == "low"].reset_index(drop=True), filled)
 
 
-def test_uncertainty_grows_with_a_gap_and_shrinks_at_a_reading(trained):
+def test_uncertainty_grows_with_a_gap_and_shrinks_at_an_observation(trained):
     table = stations(10, 25, seed=5)
     table = table[table["date"] < "2024-02-15"]
     grow = trained.forecast(table, horizon="40D", every="4D")
@@ -88,8 +88,8 @@ def test_uncertainty_grows_with_a_gap_and_shrinks_at_a_reading(trained):
     assert (np.diff(by_lead, axis=1) > 0).mean() > 0.95
     assert (by_lead[:, -1] > 1.5 * by_lead[:, 0]).all()
     ends = table.groupby("station")["date"].max()
-    reading = pd.DataFrame({"station": ends.index, "date": ends + pd.Timedelta("20D"), "high": 12.0, "low": 6.0})
-    told = trained.forecast(pd.concat([table, reading], ignore_index=True), horizon="4D", every="4D")
+    observation = pd.DataFrame({"station": ends.index, "date": ends + pd.Timedelta("20D"), "high": 12.0, "low": 6.0})
+    told = trained.forecast(pd.concat([table, observation], ignore_index=True), horizon="4D", every="4D")
     after = told[told["variable"] == "high"]["std"].to_numpy()
     assert (after < 0.8 * by_lead[:, 4]).all()  # 4 days after it, instead of 20 days without
 
@@ -147,8 +147,8 @@ def test_polars_in_polars_out(table, repeater):
 def test_files_whole_numbers_as_ids_and_numbers_as_times(table, tmp_path):
     numbered = table.assign(station=table["station"].str[1:].astype(int), hour=table["date"].dt.day_of_year / 2.0)
     numbered = numbered.drop(columns="date")
-    numbered.to_parquet(tmp_path / "readings.parquet")
-    model = Forecaster("last-value", progress=False).fit(tmp_path / "readings.parquet", id="station", time="hour")
+    numbered.to_parquet(tmp_path / "observations.parquet")
+    model = Forecaster("last-value", progress=False).fit(tmp_path / "observations.parquet", id="station", time="hour")
     said = model.forecast(horizon=3.0)
     assert said["station"].dtype == np.int64 and said["hour"].dtype == np.float64
     assert (said.groupby("station")["hour"].max() <= numbered.groupby("station")["hour"].max() + 3.0).all()
@@ -176,7 +176,7 @@ def test_one_series_is_split_by_time():
 
 
 def test_a_time_is_the_same_number_whenever_it_is_met():
-    """Hours here: a reading's own time must be its time point, not one a rounding error later."""
+    """Hours here: an observation's own time must be its time point, not one a rounding error later."""
     table = stations(20, 20, seed=4)
     table["date"] = pd.Timestamp("2024-01-01") + (table["date"] - pd.Timestamp("2024-01-01")) * 0.1
     model = Forecaster("last-value", progress=False).fit(table, id="station", time="date")

@@ -35,7 +35,7 @@ def interrupted(model: Forecaster, monkeypatch, epoch: int) -> PressAfter:
 
 
 @pytest.mark.parametrize("name", ["mlp", "cru"])
-def test_the_best_epoch_is_kept_and_calibrated(name: str, monkeypatch) -> None:
+def test_the_best_epoch_is_kept_and_calibrated(name: str, monkeypatch, short_fit) -> None:
     model = Forecaster(name, epochs=50, progress=False)
     callback = interrupted(model, monkeypatch, 2)
     with pytest.warns(UserWarning, match="Ctrl-C ended the training after 2 of 50 epochs"):
@@ -45,8 +45,8 @@ def test_the_best_epoch_is_kept_and_calibrated(name: str, monkeypatch) -> None:
     assert len(model.forecast(horizon="3D", every="1D")) == 30 * 3 * 2
 
 
-def test_without_a_complete_epoch_the_structural_model_is_kept(monkeypatch) -> None:
-    table = stations(80, 30)
+def test_without_a_complete_epoch_the_structural_model_is_kept(monkeypatch, short_fit) -> None:
+    table = stations(40, 30)
     model = Forecaster("paired", epochs=50, progress=False)
     interrupted(model, monkeypatch, 0)
     with pytest.warns(UserWarning, match="after 0 of 50 epochs"):

@@ -28,12 +28,12 @@ def rows_of(part, i):
     return slice(part.offsets[i], part.offsets[i + 1])
 
 
-def test_questions_are_further_time_points_without_readings():
+def test_questions_are_further_time_points_without_observations():
     given = series([5, 1, 0, 7])
     at = [np.array([2000.0, -5.0, given.times[2]]), np.array([]), np.array([3.0, 3.0]), np.array([given.times[-1]])]
     asked, rows = insert_query_times(given, at)
     assert asked.times[rows].tolist() == [-5.0, given.times[2], 2000.0, 3.0, given.times[-1]]
-    assert asked.lengths.tolist() == [7, 1, 1, 6]  # one row of the last has no reading
+    assert asked.lengths.tolist() == [7, 1, 1, 6]  # one row of the last has no observation
     for i in range(4):
         before = {
             t: (tuple(v), tuple(m))
@@ -47,7 +47,7 @@ def test_questions_are_further_time_points_without_readings():
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_leads_are_the_times_to_the_nearest_reading_and_apart_for_a_variable_not_read_yet(causal):
+def test_leads_are_the_times_to_the_nearest_observation_and_apart_for_a_variable_not_read_yet(causal):
     given = series([9, 1, 6, 12], seed=3)
     found = lead_times(given, causal=causal)
     for i in range(4):
@@ -122,7 +122,7 @@ def test_many_series_are_split_by_series_and_few_by_time():
     assert not set(long.train.times) & set(long.validation.times)
     short = divide(series([4, 5, 6]), 0)
     assert len(short.train) == 2 and len(short.validation) == 1
-    with pytest.raises(ValueError, match="at least two series, or one with 20 readings"):
+    with pytest.raises(ValueError, match="at least two series, or one with 20 observations"):
         divide(series([15]), 0)
 
 
@@ -165,7 +165,7 @@ def test_practice_leaves_out_some_of_the_times_that_it_withholds(monkeypatch):
             np.testing.assert_array_equal(getattr(sparse, name)[some], getattr(dense, name)[every][kept])
 
 
-def test_a_question_before_the_first_reading_moves_nothing():
+def test_a_question_before_the_first_observation_moves_nothing():
     given = series([8, 8], seed=2)
     model = cru.models.create("cru", cru.models.spec_of(make_training_task(given, 0)), hidden_size=4)
     first, last = given.times[given.offsets[:-1]], given.times[given.offsets[1:] - 1]

@@ -46,13 +46,13 @@ def test_another_process_says_the_same(trained, folder):
 
 def test_the_card_has_the_scores(trained, folder):
     card = (folder / "README.md").read_text()
-    assert f"{trained.scores_['r2']:.3f}" in card and "`high`, `low`" in card and "holds the readings" in card
+    assert f"{trained.scores_['r2']:.3f}" in card and "`high`, `low`" in card and "holds the observations" in card
 
 
-def test_without_the_readings(trained, folder):
+def test_without_the_observations(trained, folder):
     trained.save(folder, history=False)  # over the one that is there
     loaded = Forecaster.load(folder)
-    assert not list(folder.glob("history*")) and "no readings" in (folder / "README.md").read_text()
+    assert not list(folder.glob("history*")) and "no observations" in (folder / "README.md").read_text()
     with pytest.raises(ValueError, match="`table` must be given: this model was saved without"):
         loaded.forecast(horizon="9D")
 

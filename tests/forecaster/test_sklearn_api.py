@@ -13,8 +13,8 @@ import cru
 from cru import Forecaster
 
 NOT_APPLICABLE = {
-    "check_fit2d_1sample": "wants the words 'one sample'; a table of one reading is refused in words of its own",
-    "check_fit2d_1feature": "has ten readings, too few to train and calibrate on, whatever the number of features",
+    "check_fit2d_1sample": "wants the words 'one sample'; a table of one observation is refused in words of its own",
+    "check_fit2d_1feature": "has ten observations, too few to train and calibrate on, whatever the number of features",
 }
 
 
@@ -44,7 +44,7 @@ class OnArrays(Forecaster):
 
 
 @pytest.mark.filterwarnings("ignore")  # it warns of each check that is skipped or known not to apply
-def test_the_checks_of_scikit_learn():
+def test_the_checks_of_scikit_learn(short_fit):
     model = OnArrays("mean", progress=False)
     results = check_estimator(model, expected_failed_checks=NOT_APPLICABLE, on_fail=None, on_skip=None)
     by_status = {status: [r for r in results if r["status"] == status] for status in ("passed", "failed", "xfail")}

@@ -1,19 +1,20 @@
-"""Streams give the numbers of the batch call, one reading at a time, for any number of series."""
+"""Streams give the numbers of the batch call, one observation at a time, for any number of series."""
 
 import copy
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from cru import Forecaster
-from tests.forecaster.conftest import FAR
+from tests.forecaster.conftest import FAR, short_fits
 
 STREAMING = ["cru", "f-cru", "rkn", "rkn-dt", "gru", "gru-dt", "ode-rnn", "gru-ode-b", "paired", "mlp", "structural"]
 NUMBERS = ["mean", "std", "lo-90", "hi-90"]
 
 
-def readings(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFrame:
+def observations(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFrame:
     """Series a0, a1, ... of two variables at times of their own, a third of the values missing."""
     rng = np.random.default_rng(seed)
     day = np.sort(rng.uniform(0, 20, (count, steps))).ravel()
@@ -26,9 +27,16 @@ def readings(count: int = 30, steps: int = 12, seed: int = 0) -> pd.DataFrame:
 
 
 def fitted(model: str = "cru", seed: int = 0) -> Forecaster:
+    """A copy of a forecaster that all tests share."""
+    return copy.deepcopy(_fitted(model, seed))
+
+
+@cache
+def _fitted(model: str, seed: int) -> Forecaster:
     sizes = {"paired": {"layers": 1, "pairs": 4, "width": 8}, "structural": {}}
     forecaster = Forecaster(model, options=sizes.get(model, {"hidden_size": 6}), epochs=1, seed=seed, progress=False)
-    return forecaster.fit(readings(), id="name", time="day")
+    with short_fits():
+        return forecaster.fit(observations(), id="name", time="day")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +67,7 @@ def close(found: pd.DataFrame, expected: pd.DataFrame, tolerance: float) -> None
 @FAR
 @pytest.mark.parametrize("name", STREAMING)
 def test_the_numbers_of_the_batch_call(name: str) -> None:
-    forecaster, table = fitted(name), readings(4, seed=1)
+    forecaster, table = fitted(name), observations(4, seed=1)
     forecaster.model_.double()
     stream = told(forecaster.stream(), table)
     for at in (20.0, 27.5, 400.0):
@@ -82,13 +90,13 @@ def test_the_numbers_of_the_batch_call(name: str) -> None:
 
 
 def test_in_float32_too(forecaster) -> None:
-    table = readings(4, seed=2)
+    table = observations(4, seed=2)
     expected = forecaster.predict(table, at=[21.0])
     close(as_frame(told(forecaster.stream(), table), expected), expected, 1e-5)
 
 
 def test_a_table_at_once_or_in_parts_gives_the_same(forecaster) -> None:
-    table, model = readings(70, seed=3), copy.deepcopy(forecaster)
+    table, model = observations(70, seed=3), copy.deepcopy(forecaster)
     model.model_.double()
     expected = model.predict(table, at=[20.0, 22.0]).sort_values(["name", "day", "variable"], ignore_index=True)
     whole, parts = model.stream(), model.stream()
@@ -104,7 +112,7 @@ def test_a_table_at_once_or_in_parts_gives_the_same(forecaster) -> None:
 
 
 def test_a_new_series_begins_with_what_is_known_of_all(forecaster) -> None:
-    expected = forecaster.predict(readings(1), at={"new": [3.0]})
+    expected = forecaster.predict(observations(1), at={"new": [3.0]})
     close(as_frame(forecaster.stream(), expected), expected, 1e-5)
 
 
@@ -127,7 +135,7 @@ def test_yes_and_no_are_one_and_zero_as_in_a_table(forecaster) -> None:
     assert streams[0].predict("a", 2.0) == streams[1].predict("a", 2.0) == streams[2].predict("a", 2.0)
 
 
-def test_a_late_reading_is_refused_or_dropped(forecaster) -> None:
+def test_a_late_observation_is_refused_or_dropped(forecaster) -> None:
     stream = forecaster.stream()
     stream.update("a", 5.0, {"warm": 20.0})
     before = stream.predict("a", 6.0)
@@ -146,7 +154,7 @@ def test_a_late_reading_is_refused_or_dropped(forecaster) -> None:
         forecaster.stream(late="sort")
 
 
-def test_two_readings_at_one_time_are_both_taken(forecaster) -> None:
+def test_two_observations_at_one_time_are_both_taken(forecaster) -> None:
     """One device after another: for a filter a gap of nothing is a gap like others."""
     stream = forecaster.stream()
     stream.update("a", 5.0, {"warm": 20.0})
@@ -156,7 +164,7 @@ def test_two_readings_at_one_time_are_both_taken(forecaster) -> None:
 
 
 def test_a_filter_does_not_look_back(forecaster) -> None:
-    stream = told(forecaster.stream(), readings(3))
+    stream = told(forecaster.stream(), observations(3))
     for ask in (lambda: stream.predict("a1", 0.0), lambda: stream.predict_many([0.0, 30.0])):
         with pytest.raises(
             ValueError, match=r"must not lie before the last observation of 'a\d', .* give the whole table"
@@ -171,13 +179,13 @@ def test_memory_is_constant_in_time_and_small_for_each_series(forecaster) -> Non
     for step in range(200):
         stream.update("a", step / 10, {"warm": 20.0, "wet": float("nan")})
     assert [tuple(tensor.shape) for tensor in stream.states.tensors] == before
-    stream.update_many(readings(3000, 2))
+    stream.update_many(observations(3000, 2))
     size = sum(tensor.numel() * tensor.element_size() for tensor in stream.states.tensors)
     assert 2950 < len(stream) <= 3001 and size < 2 * 3001 * 400  # bytes
 
 
 def test_saved_and_restored(forecaster, tmp_path) -> None:
-    stream = told(forecaster.stream(), readings(5))
+    stream = told(forecaster.stream(), observations(5))
     stream.save(tmp_path / "ward.safetensors")
     forecaster.save(tmp_path / "model")
     again = Forecaster.load(tmp_path / "model").stream(state=tmp_path / "ward.safetensors")
@@ -192,7 +200,7 @@ def test_saved_and_restored(forecaster, tmp_path) -> None:
 
 def test_a_state_that_does_not_fit_is_refused(forecaster, tmp_path) -> None:
     path = tmp_path / "ward.safetensors"
-    told(forecaster.stream(), readings(2)).save(path)
+    told(forecaster.stream(), observations(2)).save(path)
     with pytest.raises(ValueError, match="holds the state of another model"):
         fitted(seed=1).stream(state=path)
     forecaster.save(tmp_path / "model")
@@ -206,7 +214,7 @@ def test_a_state_that_does_not_fit_is_refused(forecaster, tmp_path) -> None:
 
 
 def test_a_series_that_has_ended_can_be_forgotten(forecaster) -> None:
-    table = readings(5)
+    table = observations(5)
     stream, others = told(forecaster.stream(), table), told(forecaster.stream(), table[table.name != "a1"])
     stream.forget("a1")
     assert len(stream) == 4 and "a1" not in stream
@@ -219,7 +227,7 @@ def test_a_series_that_has_ended_can_be_forgotten(forecaster) -> None:
 
 
 def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) -> None:
-    stream = told(forecaster.stream(), readings(1))
+    stream = told(forecaster.stream(), observations(1))
     before = stream.predict("a0", 25.0)
     for values, said in (
         ({"warmth": 1.0}, "`values` must be variables of the training table, got 'warmth'. Did you mean 'warm'\\?"),
@@ -238,27 +246,27 @@ def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) ->
     assert stream.predict("a0", 25.0) == before
 
 
-def test_a_reading_without_values_is_no_reading(forecaster) -> None:
-    stream, silent = told(forecaster.stream(), readings(1)), told(forecaster.stream(), readings(1))
+def test_an_observation_without_values_is_no_observation(forecaster) -> None:
+    stream, silent = told(forecaster.stream(), observations(1)), told(forecaster.stream(), observations(1))
     silent.update("a0", 21.0, {"warm": None})
     found, expected = silent.predict("a0", 25.0)["warm"], stream.predict("a0", 25.0)["warm"]
     assert found == expected
     forecaster_says = forecaster.predict(
-        pd.concat([readings(1), pd.DataFrame({"name": ["a0"], "day": [21.0]})]), at=[25.0]
+        pd.concat([observations(1), pd.DataFrame({"name": ["a0"], "day": [21.0]})]), at=[25.0]
     ).set_index("variable")
     assert found["lo-90"] == pytest.approx(forecaster_says.loc["warm", "lo-90"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["linear", "latent-ode", "gru-d", "mean"])
-def test_a_model_that_cannot_stream_says_so(name: str) -> None:
+def test_a_model_that_cannot_stream_says_so(name: str, short_fit) -> None:
     options = {"hidden_size": 4} if name in ("latent-ode", "gru-d") else None
-    forecaster = Forecaster(name, options=options, epochs=1, progress=False).fit(readings(), id="name", time="day")
+    forecaster = Forecaster(name, options=options, epochs=1, progress=False).fit(observations(), id="name", time="day")
     with pytest.raises(ValueError, match=r"does not support streaming: it .* Use 'cru'"):
         forecaster.stream()
 
 
-def test_dates_and_a_table_of_one_series() -> None:
-    table = readings(1, 60).drop(columns="name")
+def test_dates_and_a_table_of_one_series(short_fit) -> None:
+    table = observations(1, 60).drop(columns="name")
     table["day"] = pd.Timestamp("2024-03-01", tz="UTC") + pd.to_timedelta(table["day"], unit="D").dt.round("s")
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
     stream = forecaster.stream()
@@ -285,8 +293,8 @@ def test_values_that_are_no_mapping(forecaster) -> None:
         forecaster.stream().update("a", 1.0, [1, 2])
 
 
-def test_a_model_without_ids_has_one_series() -> None:
-    table = readings(1, 40).drop(columns="name")
+def test_a_model_without_ids_has_one_series(short_fit) -> None:
+    table = observations(1, 40).drop(columns="name")
     forecaster = Forecaster("cru", options={"hidden_size": 4}, epochs=1, progress=False).fit(table, time="day")
     stream = forecaster.stream()
     assert stream.update(None, 1.0, {"warm": 20}) and stream.update("0", 2.0, {"warm": 20})

@@ -32,7 +32,7 @@ def test_infinite_times_are_named() -> None:
 
 
 def test_gaps_are_clipped_with_and_without_queries_in_between():
-    """By hand, row for row: the time since the last reading, no more than 10, and the gaps that this makes."""
+    """By hand, row for row: the time since the last observation, no more than 10, and the gaps that this makes."""
     generator = torch.Generator().manual_seed(0)
     times = torch.rand(6, 30, generator=generator, dtype=torch.float64).mul(8).cumsum(1) + 1e6
     observed = torch.rand(6, 30, generator=generator) < 0.3

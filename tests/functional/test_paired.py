@@ -19,7 +19,7 @@ SMOOTHERS = [smooth_paired, pytest.param(native.smooth_paired, marks=COMPILED)]
 
 
 class Problem:
-    """Random pairs, readings with some missing, short gaps and long, equal times among them and at the end."""
+    """Random pairs, observations with some missing, short gaps and long, equal times among them and at the end."""
 
     def __init__(self, batch: int = 2, time: int = 7, obs: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64):
         generator = torch.Generator().manual_seed(seed)
@@ -60,7 +60,7 @@ class Problem:
         return np.concatenate(means), covs.transpose(0, 2, 1, 3).reshape(2 * steps, 2 * steps)
 
     def conditioned(self, b: int, d: int, until: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The joint given the readings up to time ``until``, and their log-likelihood."""
+        """The joint given the observations up to time ``until``, and their log-likelihood."""
         mean, cov = self.joint(b, d)
         seen = [t for t in range(until + 1) if self.mask[b, t, d]]
         if not seen:
@@ -92,7 +92,7 @@ def test_the_filter_is_exact(run) -> None:
 
 
 def dense_log_likelihood(problem: Problem, parameters: list[torch.Tensor], b: int, d: int) -> torch.Tensor:
-    """Of one pair's readings under their joint Gaussian, by matrix exponentials (Van Loan's for the noise)."""
+    """Of one pair's observations under their joint Gaussian, by matrix exponentials (Van Loan's for the noise)."""
     decay, frequency, upper, lower = (p[d] for p in parameters)
     A = torch.stack([torch.stack([-decay, frequency]), torch.stack([-frequency, -decay])])
     block = torch.cat([torch.cat([-A, torch.diag(torch.stack([upper, lower]))], 1), torch.cat([0 * A, A.T], 1)])

@@ -13,6 +13,8 @@ from cru import native
 pytestmark = pytest.mark.slow
 
 COMPILE = """
+import os
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no further processes
 import torch, cru
 
 def check(name):

@@ -170,7 +170,7 @@ def test_the_longest_part_must_be_positive() -> None:
         build(longest=0.0)
 
 
-def test_a_question_at_the_time_of_the_last_reading_comes_after_it() -> None:
+def test_a_question_at_the_time_of_the_last_observation_comes_after_it() -> None:
     layer = build()
     x, delta = torch.rand(1, 4, 3, dtype=torch.float64), torch.tensor([[0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
     mask = torch.tensor([True, True, False, False])[None, :, None].expand(1, 4, 3)

@@ -274,7 +274,7 @@ def test_the_initial_belief_as_state_equals_no_state(name: str) -> None:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("variance_map", ["exp", "square"])
-def test_an_absurd_reading_is_no_nan(name: str, variance_map: str, compiled: bool, monkeypatch) -> None:
+def test_an_absurd_observation_is_no_nan(name: str, variance_map: str, compiled: bool, monkeypatch) -> None:
     if not compiled:
         monkeypatch.setattr("cru.native.available", lambda *_: False)
         monkeypatch.setattr("cru.native.paired_available", lambda *_: False)
@@ -353,7 +353,7 @@ def test_an_integer_time_plus_a_fractional_gap(name: str) -> None:
 
 
 def test_a_repeated_time_moves_nothing(name: str) -> None:
-    """As in one-step-ahead, where a question and its reading share a time."""
+    """As in one-step-ahead, where a question and its observation share a time."""
     layer, (x, times) = build(name), series()
     asked = torch.stack([torch.full_like(x, torch.nan), x], 2).flatten(1, 2)
     output, _ = layer(asked, times.repeat_interleave(2, 1))

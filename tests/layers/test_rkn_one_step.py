@@ -5,7 +5,7 @@ import torch
 from cru.layers import RKN
 
 
-def test_a_question_before_each_reading_changes_nothing() -> None:
+def test_a_question_before_each_observation_changes_nothing() -> None:
     layer = RKN(3, 6).double()
     x = torch.randn(1, 3, 3, dtype=torch.float64)
     times = torch.arange(3, dtype=torch.float64)[None]

@@ -350,7 +350,7 @@ def test_a_rule_on_inputs_refuses_a_regression(name: str) -> None:
 
 
 def sines(count: int, seed: int):
-    """Noisy sines of one frequency and any phase, 30 readings each at random times, a third of them withheld."""
+    """Noisy sines of one frequency and any phase, 30 observations each at random times, a third of them withheld."""
     spec = Spec(input_shape=(1,), target_shape=(1,), time_start=0.0, time_end=10.0)
     batch = random_batch(spec, count, 30, seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)
@@ -368,7 +368,7 @@ def sines(count: int, seed: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LEARNED if name != "mlp"])  # which has no memory
 def test_learns(name: str) -> None:
-    """At most half the error of the mean on the withheld readings of unseen series, in at most 1000 steps."""
+    """At most half the error of the mean on the withheld observations of unseen series, in at most 1000 steps."""
     test, batches = sines(64, 99), [sines(32, seed) for seed in range(20)]
     torch.manual_seed(0)
     model = create(name, Spec(input_shape=(1,), target_shape=(1,), time_start=0.0, time_end=10.0))

@@ -164,3 +164,15 @@ class Browser:
         self.process.wait(timeout=20)
         os.close(self._out)
         os.close(self._in)
+
+
+def check_small_screen_and_dark_mode(page: Any, path: Path) -> None:
+    """Check that a page fits the screen of a phone, and follows the colours of the system."""
+    colour = "getComputedStyle(document.body).backgroundColor"
+    page.set_viewport(width=390, height=800, phone=True)
+    page.open(path)
+    assert page.run("document.documentElement.scrollWidth") == 390
+    light = page.run(colour)
+    page.set_viewport(dark=True)
+    page.open(path)
+    assert light == "rgb(255, 255, 255)" and page.run(colour) != light

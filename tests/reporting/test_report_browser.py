@@ -10,6 +10,7 @@ import pytest
 from cru.reporting import ledger, report
 from cru.reporting.page import describe_series, limit_size, render
 from tests.evaluation.handmade import weather
+from tests.reporting.browser import check_small_screen_and_dark_mode
 
 pytestmark = pytest.mark.slow
 
@@ -273,15 +274,7 @@ def test_every_chart_says_in_words_what_it_shows(page, data, tmp_path):
 
 
 def test_a_small_screen_and_dark_mode(page, data, tmp_path):
-    path = written(data, tmp_path)
-    colour = "getComputedStyle(document.body).backgroundColor"
-    page.set_viewport(width=390, height=800, phone=True)
-    page.open(path)
-    assert page.run("document.documentElement.scrollWidth") == 390
-    light = page.run(colour)
-    page.set_viewport(dark=True)
-    page.open(path)
-    assert light == "rgb(255, 255, 255)" and page.run(colour) != light
+    check_small_screen_and_dark_mode(page, written(data, tmp_path))
 
 
 def test_fifty_runs_stay_below_eight_megabytes(page, data, tmp_path):

@@ -12,6 +12,7 @@ from cru import Forecaster
 from cru.forecaster.view import collect
 from cru.reporting.view import encode_curves, render_view
 from tests.forecaster.conftest import stations
+from tests.reporting.browser import check_small_screen_and_dark_mode
 from tests.reporting.test_report_browser import axis
 
 pytestmark = pytest.mark.slow
@@ -363,15 +364,7 @@ def test_everything_can_be_read_without_eyes(page, data, tmp_path):
 
 
 def test_a_small_screen_and_dark_mode(page, data, tmp_path):
-    path = written(data, tmp_path)
-    colour = "getComputedStyle(document.body).backgroundColor"
-    page.set_viewport(width=390, height=800, phone=True)
-    page.open(path)
-    assert page.run("document.documentElement.scrollWidth") == 390
-    light = page.run(colour)
-    page.set_viewport(dark=True)
-    page.open(path)
-    assert light == "rgb(255, 255, 255)" and page.run(colour) != light
+    check_small_screen_and_dark_mode(page, written(data, tmp_path))
 
 
 def test_a_script_that_is_put_into_the_page_does_nothing(page, data, tmp_path):

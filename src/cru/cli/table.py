@@ -59,7 +59,7 @@ def table(
             console.print(sentence, soft_wrap=True)
     if more:
         console.print("\nExperiments of ours\n", render.grid(render.other_rows(more)), "", sep="\n")
-    console.print(f"{render.EPOCHS[epoch.value]} {render.LEGEND}", soft_wrap=True)
+    console.print(render.legend(epoch.value), soft_wrap=True)
     if not entries:
         console.print(f"There is no run in {ledger} yet. Use `cru reproduce`.", soft_wrap=True)
     if left_out:

@@ -1,4 +1,4 @@
-"""Data: one batch type, the paper's datasets, anybody's table, and the tasks."""
+"""Data: the batch type, the datasets of the paper, tables of users, and the tasks."""
 
 from cru.data.batch import Batch
 from cru.data.datasets import DATASETS, Dataset, dataset, load

@@ -1,4 +1,4 @@
-"""The one batch type: what every dataset and task gives, and every model takes."""
+"""The batch type of all datasets, tasks and models."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,29 +13,29 @@ from cru.shapes import Bool, Float, Float64, Int64, Shaped
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Series of different lengths side by side, padded at the end.
+    """Series of different lengths in one tensor, padded at the end.
 
     ============  ============================  =======================================================
     field         shape                         meaning
     ============  ============================  =======================================================
-    times         (batch, time) float64         absolute times in the data's own unit, never decreasing
+    times         (batch, time) float64         absolute times in the unit of the data, never decreasing
     values        (batch, time, ...feature)     inputs; 0 where nothing is observed, never NaN
     mask          (batch, time, ...feature)     True = observed; images: (batch, time, 1, 1, 1)
-    targets       (batch, time, ...target)      what to predict at ``times``; 0 where there is nothing
+    targets       (batch, time, ...target)      what to predict at ``times``; 0 without a target
     target_mask   (batch, time, ...target)      True = a target that counts in loss and scores
-    hidden        (batch, time, ...target)      the targets that the task withheld from the inputs
+    hidden        (batch, time, ...target)      True = a target that is not an input
     lengths       (batch,)                      time points of each series; later ones are padding
     ids           ``batch`` strings             the names of the series
-    extras        name -> (batch, time, ...)    what a dataset keeps beside the values: ``noise``
+    extras        name -> (batch, time, ...)    other arrays of the dataset, such as ``noise``
     ============  ============================  =======================================================
 
-    A mask always broadcasts against what it masks. For images it has one entry a frame, so that a count of target
-    entries is ``batch.target_mask.expand_as(batch.targets).sum()`` everywhere.
+    A mask broadcasts against its tensor. For images it has one entry per frame. The number of target entries is
+    always ``batch.target_mask.expand_as(batch.targets).sum()``.
 
-    Targets sit at the input times. A time to be predicted without a reading is a time point with nothing observed.
+    Targets have the times of the inputs. A query is a time point without an observation.
 
-    Padding repeats the last time (the gaps are 0), with nothing observed and nothing to predict: a filter that runs
-    over it changes nothing. A series without any time point is all padding, at time 0.
+    Padding repeats the last time, so its gaps are 0. It has no observations and no targets, so a filter leaves it
+    unchanged. A series without time points consists of padding at time 0.
 
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> series.batch([0, 1]).to("cpu").values.shape
@@ -57,7 +57,7 @@ class Batch:
 
     @property
     def observed(self) -> Bool[Tensor, "batch time"]:
-        """Time points at which anything at all is observed."""
+        """Time points with at least one observation."""
         return self.mask.flatten(2).any(-1)
 
     @property
@@ -66,7 +66,7 @@ class Batch:
         return torch.arange(self.times.shape[1], device=self.lengths.device) < self.lengths[:, None]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
-        """The same batch on ``device``, with values, targets and extras in ``dtype``; times stay float64."""
+        """Move to ``device``, and convert values, targets and extras to ``dtype``. Times stay float64."""
 
         def move(tensor: Tensor, name: str) -> Tensor:
             keep = name == "times" or not tensor.is_floating_point()

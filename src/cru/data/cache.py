@@ -1,4 +1,4 @@
-"""Prepared series on disk: plain arrays, written atomically, verified when read, never unpickled."""
+"""Cache prepared series on disk: plain arrays, written atomically, verified when read, never unpickled."""
 
 import json
 import os
@@ -21,19 +21,22 @@ _log = make_logger(__name__)
 
 
 def cache_dir(chosen: Path | str | None = None) -> Path:
-    """Where prepared data is kept: ``chosen``, else ``CRU_CACHE_DIR``, else the user's cache folder."""
+    """Return the folder of prepared data: ``chosen``, else ``CRU_CACHE_DIR``, else the user's cache folder."""
     return Path(chosen or os.environ.get("CRU_CACHE_DIR") or platformdirs.user_cache_path("cru"))
 
 
 def prepared(dataset: str) -> list[str]:
-    """What is kept of a dataset: "ushcn-folder" is that of a folder of the user's, say."""
+    """List the cached files of a dataset, without suffix. "ushcn-folder" was made from a folder of the user."""
     return sorted(path.stem for path in cache_dir().glob(f"{dataset}*.npz"))
 
 
 def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet, dict[str, Any]]]) -> SeriesSet:
-    """The series kept in ``path`` if they are whole and made for ``key``, else those that ``build`` makes.
+    """Load series from ``path``, or build and save them if the file is missing, damaged, or made for another key.
 
-    ``build`` also gives the full key of what it made, which may say more than was asked for.
+    Args:
+        path: the file.
+        key: the properties that the series must have.
+        build: makes the series and their full key, which can have more entries than ``key``.
     """
     series = load_series(path, key)
     if series is None:
@@ -41,12 +44,12 @@ def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet,
         try:
             save_series(path, series, made_for)
         except OSError as error:
-            _log.warning("%s is not kept, and is made again when it is needed: %s.", path, error.strerror or error)
+            _log.warning("%s cannot be saved, so it is made again next time: %s.", path, error.strerror or error)
     return series
 
 
 def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
-    """Write series (before any scaling or task) so that ``path`` is either complete or as it was."""
+    """Write series without scaling or task atomically: ``path`` is either complete or unchanged."""
     with replacing(path) as file:
         write_series(file, series, key)
 
@@ -67,7 +70,7 @@ def write_series(file: BinaryIO, series: SeriesSet, key: dict[str, Any]) -> None
 
 
 def load_series(path: Path, key: dict[str, Any]) -> SeriesSet | None:
-    """Series from ``path``, or None if there are none, if they were made for another key, or if the file is damaged."""
+    """Load series from ``path``, or return None if the file is missing, damaged, or made for another key."""
     if not path.is_file():
         return None
     try:
@@ -80,10 +83,10 @@ def load_series(path: Path, key: dict[str, Any]) -> SeriesSet | None:
 
 
 def read_series(file: BinaryIO) -> tuple[SeriesSet, dict[str, Any]]:
-    """Read what `write_series` wrote: the series and their key. Every field is checked.
+    """Read series and their key, as `write_series` writes them. Every field is checked.
 
     Raises:
-        ValueError: one sentence about what is wrong.
+        ValueError: the file is damaged.
     """
     from cru.data.cache_schema import Header
     from cru.schema import check, parse_json
@@ -149,6 +152,6 @@ def _check_rows(
 
 
 def _array_checksum(array: np.ndarray) -> str:
-    """Checksum of type, shape and content of an array."""
+    """Compute the checksum of type, shape and content of an array."""
     content = np.ascontiguousarray(array).view(np.uint8).data if array.size else b""
     return sha256([f"{array.dtype.str} {array.shape}".encode(), content])

@@ -6,7 +6,7 @@ from cru.schema import Checksum, Schema
 
 
 class Labels(Schema):
-    """What is said of the series in words."""
+    """Names, units and origin of the series."""
 
     names: list[str]
     units: list[str]

@@ -1,4 +1,4 @@
-"""From unsorted rows to sorted series: what tables and raw archives share."""
+"""Sort rows into series, for tables and raw archives."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,13 @@ from cru.shapes import Float, Float64, Int, Int64
 
 
 class Groups(NamedTuple):
-    """How unsorted rows fall into time points of series.
+    """The time points of series in unsorted rows.
 
-    ``order`` sorts the rows by series and time; ``starts`` are the sorted rows at which a new (series, time) begins;
-    ``offsets`` say at which of these time points each series begins.
+    Attributes:
+        order: the order of the rows by series and time.
+        starts: the first sorted row of each time point.
+        times: the time of each time point.
+        offsets: the first time point of each series.
     """
 
     order: Int64[np.ndarray, " row"] | slice
@@ -21,7 +24,7 @@ class Groups(NamedTuple):
 
 
 def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], count: int) -> Groups:
-    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are sorted already are left where they are."""
+    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are already sorted are not copied."""
     order: np.ndarray | slice = slice(None)
     step = np.diff(series)
     if (step < 0).any() or ((step == 0) & (np.diff(times) < 0)).any():
@@ -37,7 +40,7 @@ def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], c
 
 
 def average(values: Float[np.ndarray, " row"], starts: Int64[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """The mean of each run of rows, NaN left out; NaN where a run holds nothing else."""
+    """Compute the mean of each group of rows without NaN. The mean of a group of NaN is NaN."""
     seen = ~np.isnan(values)
     total = np.add.reduceat(np.where(seen, values, 0), starts, dtype=np.float64)
     counts = np.add.reduceat(seen, starts, dtype=np.int64)
@@ -45,7 +48,7 @@ def average(values: Float[np.ndarray, " row"], starts: Int64[np.ndarray, " point
 
 
 class Pivoted(NamedTuple):
-    """A long table made wide, NaN where nothing was measured; ``repeated`` are the points with an average."""
+    """A long table in wide form, with NaN for missing values. ``repeated`` are the time points with an average."""
 
     times: Float64[np.ndarray, " point"]
     values: Float[np.ndarray, "point variable"]
@@ -63,9 +66,9 @@ def pivot(
     width: int,
     dtype: type[np.floating] = np.float64,
 ) -> Pivoted:
-    """One row for each (series, time), one column for each variable; several values for one place are averaged.
+    """Convert a long table to a row for each (series, time) and a column for each variable.
 
-    A row whose value is NaN still makes its time point exist.
+    Several values of one variable at one time are averaged. A row with NaN still creates its time point.
     """
     groups = group(series, times, count)
     sizes = np.diff(groups.starts, append=len(times))

@@ -31,6 +31,7 @@ def written_times(column: Column) -> Column:
 def parse_number(text: str) -> float | None:
     """Return the number that a text is, or None.
 
+    >>> from cru.data.parsing import parse_number
     >>> parse_number(" 1e3"), parse_number("1_000"), parse_number("one")
     (1000.0, None, None)
     """

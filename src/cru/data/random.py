@@ -15,6 +15,7 @@ def generator(seed: int | tuple[int, ...], stream: str) -> np.random.Generator:
     Streams of different names are independent, and so are those of different seeds. A tuple is a seed and the numbers
     of a part of it: (seed, epoch). Every number counts: (7, 0) is another seed than 7.
 
+    >>> from cru.data.random import generator
     >>> int(generator(7, "order").integers(100)), int(generator((7, 0), "order").integers(100))
     (10, 70)
     """

@@ -1,7 +1,6 @@
 """Find raw files in a folder of the user, or download them from the official source."""
 
 import gzip
-import hashlib
 import os
 import tarfile
 import zlib
@@ -14,6 +13,7 @@ from filelock import FileLock
 
 from cru.data.cache import cache_dir
 from cru.extras import require_extra
+from cru.files import file_checksum
 from cru.progress import ProgressBar, format_bytes
 
 
@@ -155,4 +155,4 @@ def _receive(url: str, part: Path, *, progress: bool) -> None:
 
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_checksum(file)

@@ -1,4 +1,4 @@
-"""Scaling of features, and the way back to the user's units."""
+"""Scale features, and convert back to the user's units."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
@@ -12,17 +12,18 @@ from cru.shapes import Bool, Float
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kind = Literal["standard", "min-max"]
-LARGEST_EXPONENT = 60.0  # of a value that was a logarithm
-ROUNDING = 1e-14  # of the largest value: the deviation of a constant that is not a binary fraction
+LARGEST_EXPONENT = 60.0  # limit for the inverse of the logarithm
+ROUNDING = 1e-14  # relative rounding error of the deviation of a constant
 
 
 @dataclass(frozen=True)
 class Scaler:
-    """One shift and one scale a feature: scaled = (g(value) - shift) / scale.
+    """A shift and a scale for each feature: scaled = (g(value) - shift) / scale.
 
-    g is the identity, or log(1 + value / log_scale) where a feature has a ``log_scale`` above 0. Such a feature is
+    g is the identity, or log(1 + value / log_scale) for a feature with a ``log_scale`` above 0. Such a feature is
     never negative.
 
+    >>> from cru.data import Scaler
     >>> values = np.array([[1.0], [2.0], [3.0]])
     >>> scaler = Scaler.fit(values, np.ones_like(values, bool))
     >>> bool(np.allclose(scaler.inverse(scaler.transform(values)), values))
@@ -42,9 +43,9 @@ class Scaler:
         through_zero: bool = False,
         log_scale: tuple[float, ...] = (),
     ) -> "Scaler":
-        """Learn from the observed values: mean and standard deviation, or minimum and range (``"min-max"``).
+        """Fit to the observed values: mean and standard deviation, or minimum and range (``"min-max"``).
 
-        A feature that never varies, or that is never observed, is only shifted. With ``through_zero`` the minimum is at
+        A feature that is constant or never observed is only shifted. With ``through_zero`` the minimum is at
         most 0 and the maximum at least 0, as if missing values were zeros.
         """
         if kind not in ("standard", "min-max"):
@@ -67,25 +68,25 @@ class Scaler:
 
     @property
     def is_log(self) -> Bool[np.ndarray, " feature"]:
-        """Which features go through the logarithm."""
+        """Features whose logarithm is scaled."""
         return np.asarray(self.log_scale or (0.0,) * len(self.shift)) > 0
 
     def transform(self, values: Array) -> Array:
-        """Values (..., feature) in scaled units."""
+        """Scale values (..., feature)."""
         if self.is_log.any():
             values = self._where_log(values, self._log(values))
         scaled: Array = (values - self._like(self.shift, values)) / self._like(self.scale, values)
         return scaled
 
     def inverse(self, mean: Array) -> Array:
-        """Scaled values (..., feature) in the user's units."""
+        """Convert scaled values (..., feature) to the user's units."""
         natural: Array = mean * self._like(self.scale, mean) + self._like(self.shift, mean)
         return self._where_log(natural, self._exp(natural)) if self.is_log.any() else natural
 
     def inverse_std(self, std: Array, mean: Array | None = None) -> Array:
-        """Scaled standard deviations (..., feature) in the user's units; of a variance, take the square root first.
+        """Convert scaled standard deviations (..., feature) to the user's units.
 
-        ``mean`` is where they are around, in scaled units: it matters for features that go through a logarithm.
+        ``mean`` is the scaled mean of the distribution. Features with a logarithm need it.
         """
         natural: Array = std * self._like(self.scale, std)
         if mean is None or not self.is_log.any():
@@ -93,12 +94,12 @@ class Scaler:
         return self._where_log(natural, (self.inverse(mean + std) - self.inverse(mean - std)) / 2)
 
     def to_dict(self) -> dict[str, list[float]]:
-        """For JSON, beside a model's weights."""
+        """Convert to a dict for JSON."""
         return {"shift": list(self.shift), "scale": list(self.scale), "log_scale": list(self.log_scale)}
 
     @staticmethod
     def from_dict(saved: dict[str, list[float]]) -> "Scaler":
-        """The reverse of :meth:`to_dict`."""
+        """Read the result of :meth:`to_dict`."""
         return Scaler(tuple(saved["shift"]), tuple(saved["scale"]), tuple(saved.get("log_scale", ())))
 
     def _log(self, values: Array) -> Array:

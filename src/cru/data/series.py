@@ -13,14 +13,17 @@ from cru.data.scaler import Scaler
 from cru.errors import InputError
 from cru.shapes import Bool, Float64, Int, Int64, Shaped
 
-SHORT_SERIES = 100  # readings: what padding costs a shorter series does not matter
+SHORT_SERIES = 100  # time points; padding shorter series costs little
 
 
 class Task(NamedTuple):
-    """What a model has to know about a task besides the tensors.
+    """Properties of a task that the tensors do not contain.
 
-    ``scored`` says which target entries make the headline number: ``"all"`` or only the ``"hidden"`` ones. A ``causal``
-    task is meaningless for a model that looks at later inputs, such as one with attention over the whole series.
+    Attributes:
+        name: the name of the task.
+        likelihood: the distribution of the targets.
+        scored: the target entries of the headline score: ``"all"``, or only the ``"hidden"`` ones.
+        causal: whether a model must not use later inputs, as attention over the whole series does.
     """
 
     name: str
@@ -33,14 +36,14 @@ class Task(NamedTuple):
 class SeriesSet:
     """Irregular series, each with its own times.
 
-    A row is one time point; series ``i`` is rows ``offsets[i]:offsets[i + 1]``.
+    A row is one time point. Series ``i`` consists of the rows ``offsets[i]:offsets[i + 1]``.
 
-    Images are uint8 and become floats in [0, 1] in a batch; their mask has one entry a frame. Missing entries hold 0
-    with a mask of False, so that no NaN reaches a model. ``targets``, ``target_mask``, ``hidden`` and ``task`` are
-    filled by a function of :mod:`cru.data.tasks`. Build one with :func:`cru.data.from_table`,
-    :func:`cru.data.from_arrays` or :func:`make_series`.
+    Images are uint8, with one mask entry per frame. A batch converts them to floats in [0, 1]. Missing entries are 0,
+    and their mask is False, so that no NaN reaches a model. The functions of :mod:`cru.data.tasks` set ``targets``,
+    ``target_mask``, ``hidden`` and ``task``. Times are numbers in ``time_unit``. If they were dates, ``origin`` is the
+    date of time 0.
 
-    Times are numbers in ``time_unit``; where they came as dates, ``origin`` is the moment of time 0.
+    To make one, call :func:`cru.data.from_table`, :func:`cru.data.from_arrays` or :func:`make_series`.
     """
 
     times: Float64[np.ndarray, " row"]
@@ -65,7 +68,7 @@ class SeriesSet:
 
     @property
     def lengths(self) -> Int64[np.ndarray, " series"]:
-        """Time points of each series."""
+        """Number of time points of each series."""
         return np.diff(self.offsets)
 
     @property
@@ -81,7 +84,7 @@ class SeriesSet:
 
     @property
     def is_image(self) -> bool:
-        """Whether the values are pictures (channel, height, width) rather than a vector of features."""
+        """Whether the values are images (channel, height, width) instead of vectors of features."""
         return self.values.ndim > 2
 
     @property
@@ -91,11 +94,11 @@ class SeriesSet:
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """Shape of the targets at one time point; (0,) before a task has been chosen."""
+        """Shape of the targets at one time point. It is (0,) without a task."""
         return self.targets.shape[1:] if self.targets is not None else (0,)
 
     def take(self, indices: Sequence[int] | Int[np.ndarray, " n"]) -> "SeriesSet":
-        """The chosen series, in the order given."""
+        """Select series, in the given order."""
         chosen = _numbers(indices)
         return self.excerpts(chosen, np.zeros_like(chosen), self.lengths[chosen])
 
@@ -105,7 +108,7 @@ class SeriesSet:
         start: Int[np.ndarray, " n"],
         length: Int[np.ndarray, " n"],
     ) -> "SeriesSet":
-        """A part of each chosen series: ``length`` time points from number ``start`` on. One may be chosen often."""
+        """Select a part of each given series: ``length`` time points from number ``start`` on. A series can repeat."""
         chosen = _numbers(indices)
         offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][chosen] + start - offsets[:-1], length)
@@ -116,7 +119,7 @@ class SeriesSet:
         )
 
     def first(self, count: int | None) -> "SeriesSet":
-        """The first ``count`` series, all of them for None."""
+        """Select the first ``count`` series, or all series if ``count`` is None."""
         if count is None:
             return self
         if count < 1:
@@ -124,7 +127,7 @@ class SeriesSet:
         return self.take(range(min(count, len(self))))
 
     def take_rows(self, rows: Int[np.ndarray, " n"], offsets: Int64[np.ndarray, " bound"]) -> "SeriesSet":
-        """The same series with only the chosen time points; ``offsets`` says where each series now begins."""
+        """Keep only the given time points. ``offsets`` are the new bounds of the series."""
         per_row = {
             name: getattr(self, name) for name in ("times", "values", "mask", "targets", "target_mask", "hidden")
         }
@@ -136,11 +139,11 @@ class SeriesSet:
         )
 
     def keep(self, rows: Bool[np.ndarray, " row"]) -> "SeriesSet":
-        """The same series with only those time points for which ``rows`` is True."""
+        """Keep only the time points at which ``rows`` is True."""
         return self.take_rows(np.flatnonzero(rows), np.concatenate([[0], np.cumsum(rows)])[self.offsets])
 
     def scaled_by(self, scaler: Scaler) -> "SeriesSet":
-        """The values in scaled units, with the scaler attached for the way back; missing entries stay 0."""
+        """Scale the values, and attach the scaler for the inverse. Missing entries stay 0."""
         if self.task is not None:
             raise ValueError("`series` must be scaled before its task is chosen: its targets are in the old units.")
         if self.input_shape != (len(scaler.shift),):
@@ -152,13 +155,13 @@ class SeriesSet:
         return dataclasses.replace(self, values=scaled, scaler=scaler)
 
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
-        """The chosen series as one padded :class:`~cru.data.Batch`. Without a task, its targets have no entries."""
+        """Make a padded :class:`~cru.data.Batch` of the given series. Without a task, its targets have no entries."""
         chosen = _numbers(indices)
         first = self.offsets[:-1][chosen]
         lengths = self.offsets[1:][chosen] - first
         steps = np.arange(max(1, lengths.max(initial=0)))
         valid = steps < lengths[:, None]
-        # Padding looks at the last time point again; a series without any looks at row 0, which is then blanked.
+        # Padding copies the last time point. An empty series copies row 0, which is then set to 0.
         last = np.minimum(steps, np.maximum(lengths - 1, 0)[:, None])
         rows = np.where(lengths[:, None] > 0, first[:, None] + last, 0)
 
@@ -169,7 +172,7 @@ class SeriesSet:
                 padded = flat[rows]
                 padded[~valid if blank else np.broadcast_to(lengths[:, None] == 0, valid.shape)] = 0
             tensor = torch.from_numpy(padded)
-            if flat.dtype == np.uint8 and flat.ndim > 2:  # pictures
+            if flat.dtype == np.uint8 and flat.ndim > 2:  # images
                 return tensor.to(dtype) / 255
             return tensor.to(dtype) if tensor.is_floating_point() and flat is not self.times else tensor
 
@@ -190,7 +193,7 @@ class SeriesSet:
     def batches(
         self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
     ) -> Iterator[Batch]:
-        """All series in batches of ``size``: in order, or shuffled by ``rng``. The last batch may be smaller."""
+        """Iterate over batches of ``size`` series, in order or shuffled by ``rng``. The last batch can be smaller."""
         if size < 1:
             raise InputError("size", "be at least 1", size)
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))
@@ -201,8 +204,9 @@ class SeriesSet:
 def group_by_length(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarray, " k"]]:
     """Group series of similar length, shortest first, into groups of at most ``most``.
 
-    Padding at most doubles the size of a group; series below `SHORT_SERIES` count as that long.
+    Padding at most doubles the size of a group. Series shorter than `SHORT_SERIES` count as that long.
 
+    >>> from cru.data.series import group_by_length
     >>> [group.tolist() for group in group_by_length(np.array([150, 9000, 120, 130]), 2)]
     [[2, 3], [0], [1]]
     """
@@ -215,7 +219,7 @@ def group_by_length(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64
 
 
 def series_of_row(row: int, offsets: Int64[np.ndarray, " bound"]) -> int:
-    """The number of the series that a row belongs to."""
+    """Return the number of the series that a row belongs to."""
     return int(np.searchsorted(offsets, row, side="right")) - 1
 
 
@@ -232,11 +236,24 @@ def make_series(
     per_time: Mapping[str, np.ndarray] | None = None,
     per_series: Mapping[str, np.ndarray] | None = None,
 ) -> SeriesSet:
-    """Check flat arrays and make a :class:`SeriesSet` of them; NaN in ``values`` means missing.
+    """Check flat arrays and make a :class:`SeriesSet` of them.
 
-    ``per_time`` holds what is known at each time point besides the values, such as the labels of a regression, NaN
-    where unknown; ``per_series`` what is known of each series.
+    Args:
+        times: the time of each row, ascending within each series.
+        values: a row for each time and a column for each variable. NaN: missing.
+        offsets: the first row of each series, then the number of rows.
+        ids: a name for each series.
+        names: a name for each variable.
+        units: the units of the variables.
+        time_unit: the unit of the times.
+        origin: the date of time 0, if the times were dates.
+        per_time: other arrays with an entry for each row, such as the labels of a regression. NaN: unknown.
+        per_series: arrays with an entry for each series.
 
+    Raises:
+        ValueError: the sizes do not agree, times decrease, or a number is infinite.
+
+    >>> from cru.data import make_series
     >>> made = make_series(np.array([0.0, 1.5]), np.array([[1.0], [np.nan]]), np.array([0, 2]), ids=["a"], names=["x"])
     >>> made.mask.tolist()
     [[True], [False]]
@@ -282,7 +299,7 @@ def make_series(
 
 
 def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "..."]:
-    """Times as float64, if they are numbers: dates would become a count of whatever unit they are stored in."""
+    """Convert times to float64. Raise for dates, because their unit is unknown."""
     array = np.asarray(times)
     if array.dtype.kind not in "fiu":
         raise ValueError(
@@ -293,7 +310,7 @@ def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "...
 
 
 def _numbers(indices: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Of the series that are chosen."""
+    """Convert the numbers of selected series to an array. Raise for a mask."""
     chosen = np.asarray(indices)
     if chosen.dtype == bool:
         raise InputError("indices", "be the numbers of series", "a mask: take np.flatnonzero(mask)")
@@ -311,7 +328,7 @@ def _check_sizes(
     per_time: Mapping[str, np.ndarray],
     per_series: Mapping[str, np.ndarray],
 ) -> None:
-    """Whether all arrays speak of the same rows, features and series."""
+    """Check that all arrays have the same number of rows, variables and series."""
     if times.ndim != 1:
         raise InputError("times", "have one dimension", f"shape {times.shape}")
     rows = len(times)

@@ -13,18 +13,18 @@ from cru.shapes import Int64
 
 
 class Splits(NamedTuple):
-    """Training, validation and test series. The test series are never among the others."""
+    """Training, validation and test series. Test series are never training or validation series."""
 
     train: SeriesSet
     validation: SeriesSet
     test: SeriesSet
 
     def map(self, function: Callable[[SeriesSet], SeriesSet]) -> "Splits":
-        """The same function (a task, say) on each of the three."""
+        """Apply a function, such as a task, to each part."""
         return Splits(*(function(part) for part in self))
 
     def first(self, train: int | None = None, validation: int | None = None, test: int | None = None) -> "Splits":
-        """The first so many series of each part, for a quick try."""
+        """Select the first series of each part, for a short run. None: all."""
         return Splits(self.train.first(train), self.validation.first(validation), self.test.first(test))
 
 
@@ -35,11 +35,16 @@ def split(
     seed: int = 0,
     joined: bool = False,
 ) -> Splits:
-    """Deal the series out at random: the same ``seed`` gives the same sets on every machine.
+    """Split series at random. The same ``seed`` gives the same sets on every machine.
 
-    The validation and test shares are rounded down, but hold at least one series; the rest trains. With ``joined`` the
-    validation series train, too, as in the published runs: their scores then show the fit and choose nothing.
+    Args:
+        series: at least 3 series.
+        fractions: the shares of training, validation and test. Those of validation and test are rounded down to at
+            least one series.
+        seed: the seed of the split.
+        joined: train on the validation series, too, as in the published runs.
 
+    >>> from cru.data import split
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> [len(part) for part in split(series, seed=0)]
     [3, 1, 1]
@@ -62,7 +67,7 @@ def split(
 def divide(
     series: SeriesSet, order: Int64[np.ndarray, " series"], sizes: tuple[int, int, int], *, joined: bool = False
 ) -> Splits:
-    """Cut ``order`` into sets of these ``sizes``, each sorted; with ``joined`` the validation series train, too."""
+    """Divide ``order`` into sorted sets of these ``sizes``. With ``joined``, train on the validation series, too."""
     train, validation = sizes[0], sizes[0] + sizes[1]
     parts = (order[: validation if joined else train], order[train:validation], order[validation:])
     return Splits(*(series.take(np.sort(part)) for part in parts))
@@ -75,8 +80,9 @@ def scale(
     *,
     through_zero: bool = False,
 ) -> Splits:
-    """Scale all sets as the training set says (the honest default), or each by itself (as in the paper).
+    """Scale all sets with the statistics of the training set (default), or each set with its own (as in the paper).
 
+    >>> from cru.data import scale, split
     >>> splits = split(cru.data.from_arrays({"X": np.random.randn(5, 3, 2)}))
     >>> splits = scale(splits)                                   # mean 0 and variance 1 on the training set
     >>> splits = scale(splits, fit_on="each", kind="min-max")    # every set to [0, 1] with its own minima and maxima

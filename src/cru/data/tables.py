@@ -63,6 +63,8 @@ def from_table(
     Raises:
         ValueError: the table cannot be read, or breaks one of these rules.
 
+    >>> import pandas as pd
+    >>> from cru.data import from_table
     >>> frame = pd.DataFrame({"station": ["a", "a", "b"], "day": [0.0, 1.5, 0.5], "tmax": [20.0, None, 18.0]})
     >>> series = from_table(frame, id="station", time="day", values=["tmax"])
     >>> series.ids, series.times.tolist(), series.mask[:, 0].tolist()
@@ -138,6 +140,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     Raises:
         ValueError: an array has another shape or type.
 
+    >>> from cru.data import from_arrays
     >>> X, hours = np.ones((4, 3, 2)), np.arange(3.0)
     >>> len(from_arrays({"X": X, "time_points": hours}))
     4

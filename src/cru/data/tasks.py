@@ -1,8 +1,7 @@
-"""The tasks of the paper, as pure functions from series to series with inputs and targets apart.
+"""The tasks of the paper, as pure functions from series to series with separate inputs and targets.
 
-Each takes a :class:`SeriesSet` whose values are all that is known, and gives one whose ``values`` and ``mask`` are what
-a model may see, with ``targets`` and ``target_mask`` what it has to predict. A withheld value is 0 with a mask of False
-in the inputs.
+Each function takes a :class:`SeriesSet` with all values. In the result, ``values`` and ``mask`` are the inputs of a
+model, and ``targets`` and ``target_mask`` are its targets. A withheld value is 0 in the inputs, and its mask is False.
 
 >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
 >>> splits = cru.data.split(series).map(lambda part: cru.data.extrapolation(part, fraction=0.5))
@@ -25,10 +24,10 @@ from cru.shapes import Bool
 def interpolation(
     series: SeriesSet, *, hidden: float = 0.5, seed: int | tuple[int, ...] = 0, keep_before: float = -np.inf
 ) -> SeriesSet:
-    """Predict every time point from some of them: each is withheld with probability ``hidden``.
+    """Predict all time points from some of them. Each is withheld with probability ``hidden``.
 
-    With ``hidden=0`` everything goes in and everything comes out, as the paper does on USHCN and PhysioNet. Time points
-    before ``keep_before`` are always shown: 5 for the pendulum, whose first 5 frames are.
+    With ``hidden=0``, all time points are inputs and targets, as in the paper on USHCN and PhysioNet. Time points
+    before ``keep_before`` are always inputs. For the pendulum this is 5.
     """
     _check_no_task(series)
     if not 0 <= hidden < 1:
@@ -38,10 +37,10 @@ def interpolation(
 
 
 def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: float | None = None) -> SeriesSet:
-    """Predict what comes later from what came first; the later part is scored, all of it trains.
+    """Predict the later part of each series from its first part. All targets train, and the later ones are scored.
 
-    Shown are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of each series' time
-    points, rounded down (0.5 on USHCN).
+    The inputs are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of the time points of
+    each series, rounded down (0.5 on USHCN).
     """
     _check_no_task(series)
     if (time is None) == (fraction is None):
@@ -57,11 +56,12 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
 
 
 def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
-    """Predict another quantity, or several, at each time point: ``series.per_time[target]``, NaN where unknown.
+    """Predict other quantities at each time point: ``series.per_time[target]``. NaN is unknown.
 
+    >>> import pandas as pd
     >>> frame = pd.DataFrame({"station": ["a", "a"], "day": [0, 1], "tmax": [20.0, 21.0], "tmin": [9.0, 10.0]})
     >>> labelled = cru.data.from_table(frame, id="station", time="day", values="tmax", targets="tmin")
-    >>> regression(labelled, target="tmin").target_shape
+    >>> cru.data.regression(labelled, target="tmin").target_shape
     (1,)
     """
     _check_no_task(series)
@@ -86,9 +86,8 @@ def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
 def one_step_ahead(series: SeriesSet) -> SeriesSet:
     """Predict each time point from all earlier ones.
 
-    Every time point but the first becomes two steps at the same time: one with nothing observed, which is to be
-    predicted, then the reading itself. So any model that runs forward in time does this task as it is, and cannot
-    peek; models that look at the whole series are refused by `cru.models.create`.
+    Every time point except the first becomes two steps at the same time: a query, then the observation. Any causal
+    model can do this task. `cru.models.create` raises for models that use later inputs.
     """
     _check_no_task(series)
     lengths = np.maximum(2 * series.lengths - 1, 0)
@@ -111,10 +110,10 @@ def one_step_ahead(series: SeriesSet) -> SeriesSet:
 
 
 def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: int | tuple[int, ...] = 0) -> SeriesSet:
-    """Remove one, two, ... or all but one of the features at a time point, each degree with ``probability``.
+    """Remove one, two, ... or all but one of the features at a time point, each number with ``probability``.
 
-    With five features and 0.1, one to four are removed at 10 % of the time points each and 60 % stay as they are. What
-    is removed is gone from inputs and targets alike; choose the task afterwards. The degree at a time point is ``1 -
+    For example, with five features and 0.1, each of the numbers one to four occurs at 10 % of the time points. Removed
+    features are neither inputs nor targets. Call this before the task. The fraction removed at a time point is ``1 -
     mask.mean(-1)``.
     """
     _check_no_task(series)
@@ -131,7 +130,7 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
 
 
 def hide(series: SeriesSet, entries: Bool[np.ndarray, "row *feature"]) -> SeriesSet:
-    """The series without the chosen entries, as if they had never been measured."""
+    """Set entries to missing."""
     mask = series.mask & ~entries
     return dataclasses.replace(series, values=np.where(mask, series.values, series.values.dtype.type(0)), mask=mask)
 
@@ -153,7 +152,7 @@ def _withhold(series: SeriesSet, shown: Bool[np.ndarray, " row"], task: Task) ->
 
 
 def _like_mask(mask: Bool[np.ndarray, "row *feature"], rows: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "row *ones"]:
-    """A flag for each row, shaped so that it broadcasts against ``mask``."""
+    """Reshape a flag for each row so that it broadcasts against ``mask``."""
     return rows.reshape(-1, *(1,) * (mask.ndim - 1))
 
 
@@ -161,7 +160,7 @@ def _likelihood(series: SeriesSet) -> Literal["gaussian", "bernoulli"]:
     return "bernoulli" if series.is_image else "gaussian"
 
 
-TASK_VERSION = 2  # of what the random tasks draw; 1: from the stream that also split and simulated the data
+TASK_VERSION = 2  # of the draws of random tasks; version 1 used the random stream of the split and the simulation
 TASKS: dict[str, Callable[..., SeriesSet]] = {
     "interpolation": interpolation,
     "extrapolation": extrapolation,

@@ -45,6 +45,7 @@ class Scores:
 class Tally:
     """Sums of scores over batches. `reduce` merges several processes, and `scores` returns the result.
 
+    >>> from cru.evaluation import Tally
     >>> tally = Tally(target_shape=(2,), likelihood="gaussian")
     >>> tally.scores()["mse"]
     nan
@@ -133,6 +134,7 @@ def rubanova_mse(
         scale: the range of each feature that scales the scored set.
         ranges: the smallest and the largest value of each feature in each set.
 
+    >>> from cru.evaluation.metrics import rubanova_mse
     >>> rubanova_mse([0.4], [1.0], [([0.0], [1.0]), ([1.0], [2.0])])
     0.1
     """
@@ -147,6 +149,7 @@ def gaussian_crps(z: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
     Multiply it by σ for N(μ, σ²).
 
+    >>> from cru.evaluation.metrics import gaussian_crps
     >>> gaussian_crps(torch.zeros(1))
     tensor([0.2337])
     """

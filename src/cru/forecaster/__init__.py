@@ -1,4 +1,4 @@
-"""Fit, fill in, forecast: the library for somebody with a table of irregular readings."""
+"""Fit, impute and forecast a table of irregular observations."""
 
 from cru.forecaster.estimator import Forecaster
 

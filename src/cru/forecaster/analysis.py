@@ -51,6 +51,7 @@ class Analysis(Estimator):
             NotFittedError: the forecaster is not fitted.
             ValueError: the table, the horizon, the step, the cuts or a level is wrong, or no observation follows a cut.
 
+        >>> import pandas as pd
         >>> frame = pd.DataFrame({"id": np.repeat([*"abcde"], 20), "day": np.tile(np.arange(20.0), 5)})
         >>> frame["x"] = frame["day"] % 7
         >>> forecaster = cru.Forecaster("last-value").fit(frame, id="id", time="day")
@@ -130,6 +131,7 @@ class Analysis(Estimator):
             ValueError: the model has no structural base, both ``at`` and ``horizon`` are given, or one of them or the
                 table is wrong.
 
+        >>> import pandas as pd
         >>> dates = list(pd.date_range("2024-01-01", periods=30)) * 2
         >>> frame = pd.DataFrame({"station": ["a"] * 30 + ["b"] * 30, "date": dates, "tmax": np.arange(60.0)})
         >>> model = cru.Forecaster("structural", progress=False).fit(frame, id="station", time="date")
@@ -162,6 +164,7 @@ class Analysis(Estimator):
             NotFittedError: the forecaster is not fitted.
             ValueError: the model uses later observations, or the table or the level is wrong.
 
+        >>> import pandas as pd
         >>> frame = pd.DataFrame({"hour": np.arange(300.0), "load": np.sin(np.arange(300.0))})
         >>> model = cru.Forecaster("structural", progress=False).fit(frame, time="hour")
         >>> frame.loc[200, "load"] = 9.0

@@ -64,6 +64,7 @@ class Entries(NamedTuple):
 def category_name(entry: object) -> str | None:
     """Return the name of a category, None for a missing value.
 
+    >>> from cru.forecaster.categories import category_name
     >>> category_name(2.0), category_name("2.0"), category_name("two"), category_name("NA")
     ('2', '2', 'two', None)
     """
@@ -84,7 +85,7 @@ def find_categories(table: DataTable, layout: Layout, names: Iterable[str]) -> d
     for name, (_, entries) in _occurrences(table, layout, names).items():
         seen = {entries.texts[k] for k in np.unique(entries.code[entries.code >= 0])}
         if not seen:
-            raise InputError(rule="hold at least one reading", hint="Leave it out.", column=name)
+            raise InputError(rule="hold at least one observation", hint="Leave it out.", column=name)
         if len(seen) > MOST:
             rule = f"have at most {MOST} categories, because its kind is 'category'"
             raise InputError(rule=rule, found=len(seen), hint="Group rare categories, or leave it out.", column=name)

@@ -36,6 +36,7 @@ _STEPS = {"D": (1, 7, 14, 28, 91, 365), "h": (1, 2, 3, 6, 12), "min": (1, 2, 5, 
 class Clock:
     """Convert between times and numbers. Numbers stay as they are; dates are counted in ``unit`` since ``origin``.
 
+    >>> from cru.forecaster.clock import Clock
     >>> clock = Clock(kind="datetime", unit="h", origin="2024-01-01")
     >>> clock.number("2024-01-02T12:00"), clock.duration("2D")
     (36.0, 48.0)
@@ -198,6 +199,7 @@ class Clock:
             length: in the unit of the clock.
             unit: of the text, such as that of a horizon. None: the coarsest unit in which the number is at least 2.
 
+        >>> from cru.forecaster.clock import Clock
         >>> Clock(kind="date", unit="h").written(2160.0), Clock(kind="date", unit="h").written(2160.0, "h")
         ('90D', '2160h')
         """
@@ -210,6 +212,7 @@ class Clock:
     def unit_of(self, length: Any) -> str | None:
         """Return the unit in which a user wrote a length of time, or None.
 
+        >>> from cru.forecaster.clock import Clock
         >>> Clock(kind="date", unit="h").unit_of("3 weeks")
         'W'
         """

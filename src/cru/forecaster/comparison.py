@@ -297,6 +297,7 @@ def student(z: float, freedom: int) -> float:
 
     An asymptotic expansion in 1 / ``freedom``, accurate to 0.2 % for 3 or more degrees of freedom at z = 1.96.
 
+    >>> from cru.forecaster.comparison import student
     >>> round(student(1.96, 3), 2), round(student(1.96, 100), 2)
     (3.18, 1.98)
     """

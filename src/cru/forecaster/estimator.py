@@ -72,6 +72,7 @@ class Forecaster(Analysis):
         seed: seed of the split, the initial weights and the choice of withheld values.
         progress: show progress bars on a terminal and in a notebook.
 
+    >>> from cru import Forecaster
     >>> table = cru.data.sample("weather")
     >>> forecaster = Forecaster("climatology").fit(table, id="station", time="date", values=["TMAX", "TMIN"])
     >>> forecaster.forecast(horizon="2D", level=[50, 90]).columns.tolist()
@@ -169,7 +170,7 @@ class Forecaster(Analysis):
         name, seed = params["model"], params["seed"]
         empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
         if empty:
-            raise InputError(rule="hold at least one reading", hint="Leave it out.", column=empty[0])
+            raise InputError(rule="hold at least one observation", hint="Leave it out.", column=empty[0])
         found_kinds = Kinds.infer(series, declared, columns.categories)
         found_kinds.check(series, clock)
         if params["base"] not in (None, "structural"):
@@ -438,7 +439,7 @@ class Forecaster(Analysis):
             _warn(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)
             return series
         if self.history_ is None:
-            raise InputError("table", "be given: this model was saved without the readings of its training table")
+            raise InputError("table", "be given: this model was saved without the observations of its training table")
         return self.history_
 
     def _polars(self, table: Any) -> bool:

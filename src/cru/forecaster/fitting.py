@@ -91,8 +91,8 @@ def divide(series: SeriesSet, seed: int) -> Parts:
         )
     if len(series) < 2:
         raise ValueError(
-            f"the table must hold at least two series, or one with {2 * LEAST} readings, to train and to calibrate on, "
-            f"got one with {len(series.times)}."
+            f"the table must hold at least two series, or one with {2 * LEAST} observations, to train and to calibrate "
+            f"on, got one with {len(series.times)}."
         )
     order = generator(seed, "forecaster split").permutation(len(series))
     held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]

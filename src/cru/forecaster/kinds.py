@@ -51,6 +51,7 @@ COUNT_RULE = CountRule()
 def skewness(values: Float[np.ndarray, " n"]) -> float:
     """Return the skewness of values, 0 if all are equal.
 
+    >>> from cru.forecaster.kinds import skewness
     >>> skewness(np.array([0.0, 0.0, 0.0, 8.0])) > 1
     True
     """
@@ -66,6 +67,7 @@ def infer_kind(values: Float[np.ndarray, " n"]) -> Kind:
     - "count": whole numbers that fulfil `CountRule`;
     - "nonnegative": never negative, and skewed or sometimes 0.
 
+    >>> from cru.forecaster.kinds import infer_kind
     >>> infer_kind(np.array([0.0, 1.0] * 20)), infer_kind(np.array([71.0, 68.0, 90.0]))
     ('binary', 'number')
     """
@@ -94,6 +96,7 @@ class Kinds(Mapping[str, Kind]):
         categories: the categories of each variable of kind "category".
         declared: the variables whose kind the user declared. Other kinds are inferred.
 
+    >>> from cru.forecaster.kinds import Kinds
     >>> kinds = Kinds({"rain": "nonnegative", "sky": "category"}, {"sky": ("clear", "cloudy")}, ("sky",))
     >>> kinds["rain"], kinds.columns
     ('nonnegative', ('rain', 'sky=clear', 'sky=cloudy'))
@@ -267,6 +270,7 @@ class Kinds(Mapping[str, Kind]):
     def describe(self) -> str:
         """Describe the kinds for a user.
 
+        >>> from cru.forecaster.kinds import Kinds
         >>> Kinds({"rain": "nonnegative", "snow": "nonnegative", "tmax": "number"}).describe()
         'rain, snow nonnegative (inferred); tmax number (inferred)'
         """
@@ -279,6 +283,7 @@ class Kinds(Mapping[str, Kind]):
 def columns_of(name: str, categories: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the columns that encode a variable of kind "category".
 
+    >>> from cru.forecaster.kinds import columns_of
     >>> columns_of("sky", ["clear", "cloudy"])
     ('sky=clear', 'sky=cloudy')
     """
@@ -288,6 +293,7 @@ def columns_of(name: str, categories: Sequence[str]) -> tuple[str, ...]:
 def joint_columns(columns: Sequence[str]) -> Int64[np.ndarray, " column"]:
     """Return, for each column, the first column of its variable. A training task withholds them together.
 
+    >>> from cru.forecaster.kinds import joint_columns
     >>> joint_columns(["rain", "sky=clear", "sky=cloudy"]).tolist()
     [0, 1, 1]
     """
@@ -299,6 +305,7 @@ def joint_columns(columns: Sequence[str]) -> Int64[np.ndarray, " column"]:
 def encoded_names(names: Iterable[str], categories: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the names of the columns of some variables.
 
+    >>> from cru.forecaster.kinds import encoded_names
     >>> encoded_names(["rain", "sky"], {"sky": ["clear", "cloudy"]})
     ('rain', 'sky=clear', 'sky=cloudy')
     """

@@ -41,6 +41,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     Returns:
         The shown values with targets, and the mask ``hidden`` of the withheld values.
 
+    >>> from cru.forecaster.masking import make_training_task
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
     >>> make_training_task(series, seed=0).task.scored
     'hidden'

@@ -53,6 +53,8 @@ def find_periods(
     Returns:
         At most `PeriodogramSettings.found` periods, the clearest first.
 
+    >>> import pandas as pd
+    >>> from cru.forecaster.periods import find_periods
     >>> times = np.sort(np.random.default_rng(0).uniform(0, 400, 300))
     >>> frame = pd.DataFrame({"time": times, "y": np.sin(times / 2)})
     >>> series = cru.data.from_table(frame, id=None, time="time")

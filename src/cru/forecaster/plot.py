@@ -58,9 +58,9 @@ def draw(
     if variable is not None and variable not in forecaster.names_:
         hint = literal(did_you_mean(variable, forecaster.names_))
         raise InputError("variable", "be a variable of the training table", repr(variable), hint)
-    readings, name = one_series(forecaster, table, series)
+    observations, name = one_series(forecaster, table, series)
     clock = forecaster.clock_
-    seen = forecaster._series(readings)
+    seen = forecaster._series(observations)
     end = last_observation_times(seen)[0]
     first = seen.times[0] if last is None else max(seen.times[0], end - clock.duration(last, "last"))
     ahead = clock.duration(horizon, "horizon") if horizon is not None else max((end - first) / 10, 5 * forecaster.gap_)

@@ -191,8 +191,8 @@ def _onward(
         lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
         drawn[:, step] = _draw(forecaster, said, lead, rng)
         made = torch.from_numpy(drawn[:, step : step + 1]).to(query.values.dtype)
-        reading = dataclasses.replace(query, values=made, mask=torch.ones_like(query.mask))
-        state = stream.model.advance(reading, kept.state)
+        observation = dataclasses.replace(query, values=made, mask=torch.ones_like(query.mask))
+        state = stream.model.advance(observation, kept.state)
         kept = kept._replace(state=state, last=now, observed=torch.ones_like(kept.observed))
     return drawn.reshape(members, times.size, size)
 

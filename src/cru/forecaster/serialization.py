@@ -376,7 +376,7 @@ def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
     if (series.time_unit, series.origin) != (clock.unit, clock.origin):
         raise ValueError("its times are counted in another way than those of the model")
     if (single and series.ids != ("0",)) or not len(series) or not (series.lengths > 0).all():
-        raise ValueError("it must hold at least one reading of each series, and one series where there are no ids")
+        raise ValueError("it must hold at least one observation of each series, and one series where there are no ids")
     if forecaster.columns_.whole_ids and not all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in series.ids):
         raise ValueError("its ids must be whole numbers")
     check_sensible(series, forecaster.scaler_)
@@ -479,11 +479,11 @@ def _card(forecaster: "Forecaster", *, history: bool) -> str:
     doubt = f"\n{guarantee(int(scores['series'])) if measured else UNMEASURED}\n"
     table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
     size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
-    readings = (
-        "`history-….npz` holds the readings of the training table, from whose end `forecast` starts. Think of that "
+    observations = (
+        "`history-….npz` holds the observations of the training table, from whose end `forecast` starts. Think of that "
         "before you pass the folder on; `save(folder, history=False)` leaves them out."
         if history
-        else "The folder holds no readings: give `forecast` a table."
+        else "The folder holds no observations: give `forecast` a table."
     )
     known = list(forecaster.kinds_)
     names = ", ".join(f"`{name}`" for name in known[:20]) + (" ..." if len(known) > 20 else "")
@@ -504,5 +504,5 @@ from cru import Forecaster
 model = Forecaster.load(".")
 ```
 
-{readings}
+{observations}
 """

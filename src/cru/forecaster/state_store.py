@@ -16,6 +16,7 @@ class StateStore:
     Args:
         like: a state of one series. Its tensors give the structure, shapes and types of all states.
 
+    >>> from cru.forecaster.state_store import StateStore
     >>> rows = StateStore((torch.zeros(1, 2), torch.zeros(1)))
     >>> number = rows.add()
     >>> rows.put(torch.tensor([number]), (torch.ones(1, 2), torch.tensor([7.0])))

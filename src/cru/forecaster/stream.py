@@ -39,7 +39,7 @@ from cru.training.checkpoint import read_checkpoint, write_checkpoint
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-SORT = "Sort the readings, or give {late='drop'}."
+SORT = "Sort the observations, or give {late='drop'}."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
 
 

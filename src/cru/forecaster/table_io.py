@@ -102,6 +102,7 @@ class Columns:
 def name_of(id: object) -> str:  # noqa: A002 - what the column is called everywhere
     """Convert an id to the name of a series. None, for a table without ids, becomes "0".
 
+    >>> from cru.forecaster.table_io import name_of
     >>> name_of(3.0), name_of("03"), name_of(None)
     ('3', '03', '0')
     """

@@ -21,6 +21,7 @@ def last_observation(
 ) -> NearestObservation:
     """Find the last observation up to each time, that time included.
 
+    >>> from cru.functional.carry_forward import last_observation
     >>> last_observation(torch.tensor([[5.0, 0.0, 7.0]]), torch.tensor([[True, False, True]])).value
     tensor([[5., 5., 7.]])
     """
@@ -53,6 +54,7 @@ def since_last(
 ) -> Float[Tensor, "batch time feature"]:
     """Compute δ of Che et al. 2018: the time since the last earlier observation of a feature, or since the start.
 
+    >>> from cru.functional.carry_forward import since_last
     >>> since_last(torch.tensor([[0.0, 1.0, 3.0]]), torch.tensor([[[True], [False], [True]]]))[0, :, 0]
     tensor([0., 1., 3.])
     """

@@ -11,6 +11,8 @@ MIN_VARIANCE_SUM = 1e-12  # floor of a diagonal entry of S, which divides
 def combine(a: Belief, b: Belief) -> Belief:
     """Σ = (Σ_a⁻¹ + Σ_b⁻¹)⁻¹ = Σ_a S⁻¹ Σ_b and μ = μ_a + Σ_a S⁻¹ (μ_b - μ_a) with S = Σ_a + Σ_b, for each 2×2 block.
 
+    >>> from cru import Belief
+    >>> from cru.functional.combine import combine
     >>> one = torch.ones(1, 1)
     >>> both = combine(Belief(torch.zeros(1, 2), one, one, 0 * one), Belief(torch.ones(1, 2), one, one, 0 * one))
     >>> both.mean, both.upper

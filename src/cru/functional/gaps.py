@@ -24,6 +24,7 @@ def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) 
     Raises:
         ValueError: a time is not finite or decreases.
 
+    >>> from cru.functional import gaps
     >>> gaps(torch.tensor([[1_700_000_000_000, 1_700_000_000_001]]), None, 1e-3, torch.float32)
     tensor([[0.0000, 0.0010]])
     """
@@ -45,6 +46,7 @@ def clip_gaps(
 
     Use it for dynamics that were trained on stretches up to this length, and may diverge over longer ones.
 
+    >>> from cru.functional import clip_gaps
     >>> clip_gaps(torch.tensor([[0.0, 1.0, 50.0, 99.0, 100.0]]), torch.tensor([[True, True, False, True, True]]), 10.0)
     tensor([[ 0.,  1., 11., 11., 12.]])
     """

@@ -21,6 +21,7 @@ def gaussian_nll(
 
     ``var`` is at least `VARIANCE_FLOOR`. ``weight`` multiplies each entry.
 
+    >>> from cru.functional import gaussian_nll
     >>> ones = torch.ones(1, 1, 2)
     >>> gaussian_nll(ones, ones, ones, ones.bool())
     tensor([[1.8379]])
@@ -48,6 +49,7 @@ def bernoulli_nll(
 def clamp_value(x: Float[Tensor, "*shape"], low: float, high: float | None = None) -> Float[Tensor, "*shape"]:
     """Clamp the value of ``x`` but not its gradient, so that training can bring it back inside the bounds.
 
+    >>> from cru.functional.likelihood import clamp_value
     >>> x = torch.tensor([-2.0, 0.5], requires_grad=True)
     >>> clamp_value(x, 0.0).sum().backward()
     >>> x.grad

@@ -14,6 +14,7 @@ from cru.shapes import Float
 class Positive(NamedTuple):
     """A map from real to positive numbers, with its inverse.
 
+    >>> from cru.functional import positive
     >>> noise = positive("softplus")
     >>> noise.forward(noise.start(0.1, 3))
     tensor([0.1000, 0.1000, 0.1000])

@@ -30,6 +30,7 @@ def runge_kutta(
 ) -> Float[Tensor, "*shape"]:
     """Solve dy/ds = derivative(s, y) from y(0) to y(1), in equal steps with one of `TABLEAUS`.
 
+    >>> from cru.functional.runge_kutta import runge_kutta
     >>> e = runge_kutta(lambda s, y: y, torch.ones(()), "rk4", 10)
     >>> round(float(e), 4)
     2.7183

@@ -23,6 +23,7 @@ def associative_scan(
         elements: the tuple of tensors.
         extend: replaces ``combine`` where the first argument starts with e₀. It may be cheaper for a special e₀.
 
+    >>> from cru.functional.scan import associative_scan
     >>> associative_scan(lambda a, b: (a[0] + b[0],), (torch.arange(5.0)[None],))
     (tensor([[ 0.,  1.,  3.,  6., 10.]]),)
     """

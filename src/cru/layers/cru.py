@@ -136,6 +136,7 @@ class CRU(LocallyLinearLayer):
     """Continuous Recurrent Unit: dz = A z dt + dβ between observations, with A = Σ_k α_k(μ⁺) B_k (Sec. 3).
 
     Example:
+        >>> from cru import CRU
         >>> layer = CRU(input_size=2, hidden_size=8)
         >>> x, times = torch.randn(3, 5, 2), torch.rand(3, 5).cumsum(1)
         >>> output, state = layer(x, times)
@@ -185,6 +186,7 @@ class FastCRU(LocallyLinearLayer):
     It takes the arguments of `CRU` except ``coupling``. It ignores ``bandwidth``, because it has no bands.
 
     Example:
+        >>> from cru import FastCRU
         >>> output, state = FastCRU(2, 8)(torch.randn(3, 5, 2), torch.arange(5.0))
         >>> state.upper.shape
         torch.Size([3, 4])
@@ -219,6 +221,7 @@ class RKN(LocallyLinearLayer):
     except ``coupling``.
 
     Example:
+        >>> from cru import RKN
         >>> output, state = RKN(2, 8, time_aware=True)(torch.randn(3, 5, 2), torch.arange(5.0))
         >>> output.shape
         torch.Size([3, 5, 8])

@@ -25,6 +25,7 @@ class ConvDecoder(nn.Module):
     It returns images of 1 x 24 x 24 pixels. ``norm`` adds a layer norm over (channel, height, width) after the first
     two convolutions.
 
+    >>> from cru.layers import ConvDecoder
     >>> ConvDecoder(30)(torch.zeros(2, 30)).shape
     torch.Size([2, 1, 24, 24])
     """

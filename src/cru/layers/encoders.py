@@ -33,6 +33,7 @@ def mlp(input_size: int, hidden_sizes: tuple[int, ...]) -> nn.Sequential:
 class MLPEncoder(nn.Module):
     """Encoder of USHCN and PhysioNet: three fully connected layers of 50 units with ReLU and layer norm.
 
+    >>> from cru.layers import MLPEncoder
     >>> MLPEncoder(37)(torch.zeros(2, 37)).shape
     torch.Size([2, 50])
     """
@@ -51,6 +52,7 @@ class ConvEncoder(nn.Module):
 
     ``norm`` adds a layer norm over (channel, height, width) after each convolution, as for interpolation in the paper.
 
+    >>> from cru.layers import ConvEncoder
     >>> ConvEncoder((1, 24, 24))(torch.zeros(2, 1, 24, 24)).shape
     torch.Size([2, 30])
     """

@@ -19,6 +19,7 @@ class GRUD(nn.Module):
     Each time point is a step, observed or not. Set the buffer ``mean`` to the means of the training set.
 
     Example:
+        >>> from cru.layers.gru_d import GRUD
         >>> layer = GRUD(3, 8)
         >>> x, mask = torch.randn(2, 5, 3), torch.rand(2, 5, 3) < 0.5
         >>> layer(x, mask, torch.rand(2, 5).cumsum(1)).shape

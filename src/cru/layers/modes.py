@@ -10,6 +10,8 @@ from torch import nn
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Set ``module`` to evaluation mode, and restore the mode of each of its submodules afterwards.
 
+    >>> from torch import nn
+    >>> from cru.layers.modes import evaluating
     >>> frozen = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())
     >>> with evaluating(frozen):
     ...     frozen.training

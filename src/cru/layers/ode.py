@@ -46,6 +46,7 @@ class ODE(nn.Module):
     for the whole batch, within the tolerances ``rtol`` and ``atol``.
 
     Example:
+        >>> from cru.layers.ode import ODE
         >>> decay = ODE(torch.nn.Linear(1, 1, bias=False), solver="rk4", steps=8)
         >>> _ = torch.nn.init.constant_(decay.field.weight, -1.0)
         >>> decay(torch.ones(3, 1), torch.tensor([0.0, 1.0, 2.0])).flatten().detach()  # e^0, e^-1, e^-2

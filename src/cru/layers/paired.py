@@ -35,6 +35,7 @@ class PairedCRU(KalmanLayer):
     state can oscillate, and there is an exact smoother. The pairs do not interact: stack layers to mix them.
 
     Example:
+        >>> from cru import PairedCRU
         >>> layer = PairedCRU(2, 8)
         >>> output, state = layer(torch.randn(3, 5, 2), torch.arange(5.0))
         >>> output.shape

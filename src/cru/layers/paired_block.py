@@ -45,6 +45,7 @@ class PairedBlock(nn.Module):
 
     Only ``observed`` times update the filter, so a query time has no influence on any other time.
 
+    >>> from cru.layers.paired_block import PairedBlock
     >>> block = PairedBlock(16, 8)
     >>> block(torch.randn(2, 5, 16), torch.arange(5.0).expand(2, 5), torch.ones(2, 5, dtype=torch.bool)).shape
     torch.Size([2, 5, 16])
@@ -111,6 +112,7 @@ class FeatureBank(nn.Module):
     A missing feature therefore has no influence. The other features of the same time add a correction to the
     observation (initially zero) and determine its variance.
 
+    >>> from cru.layers.paired_block import FeatureBank
     >>> bank = FeatureBank(3, 2)
     >>> values, mask = torch.randn(1, 5, 3), torch.ones(1, 5, 3, dtype=torch.bool)
     >>> bank(values, mask, torch.arange(5.0).expand(1, 5)).upper.shape

@@ -13,6 +13,7 @@ COUNT_TOLERANCE = 1e-3  # a gap may exceed a whole number of parts by this fract
 class Ragged(NamedTuple):
     """The series of a batch in order of length, longest first. The running series are then always the first ones.
 
+    >>> from cru.layers.ragged import Ragged
     >>> running = torch.tensor([[True, False, False], [True, True, True]])
     >>> plan = Ragged.of(running)
     >>> plan.counts
@@ -55,6 +56,7 @@ class SplitGaps(NamedTuple):
 
     Each series is divided separately. The number of steps of a batch is therefore that of its longest series.
 
+    >>> from cru.layers.ragged import SplitGaps
     >>> parts = SplitGaps.of(torch.tensor([[0.0, 2.5, 1.0], [0.0, 0.5, 0.5]]), longest=1.0)
     >>> parts.delta
     tensor([[0.0000, 0.8333, 0.8333, 0.8333, 1.0000],

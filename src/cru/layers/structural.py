@@ -66,6 +66,7 @@ class StructuralLayer(nn.Module):
     initial values of the parameters suit standardised values. A state is float64 and continues a series exactly.
 
     Example:
+        >>> from cru import StructuralLayer
         >>> layer = StructuralLayer(2, time_constants=[1.0, 10.0], periods=[24.0])
         >>> layer.names
         ('level', 'ou 1', 'ou 10', 'period 24', 'seasonal mean')

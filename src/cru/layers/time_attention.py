@@ -12,6 +12,7 @@ _MIN_LOG_WEIGHT = -600.0  # relative to the largest weight: e^-600 is negligible
 class TimeEmbedding(nn.Module):
     """φ(t) = (ω_0 t + α_0, sin(ω_1 t + α_1), ..., sin(ω_d t + α_d)) with trained ω and α.
 
+    >>> from cru.layers.time_attention import TimeEmbedding
     >>> TimeEmbedding(16)(torch.rand(2, 5)).shape
     torch.Size([2, 5, 16])
     """

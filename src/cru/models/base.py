@@ -45,6 +45,7 @@ class BatchLike(Protocol):
 class Spec:
     """Description of the data that a model needs when it is created.
 
+    >>> from cru.models import Spec
     >>> Spec(input_shape=(5,), target_shape=(5,)).is_image
     False
     """
@@ -254,6 +255,8 @@ class OutputHead(nn.Module):
         variance: the same for the raw variance.
         variance_map: a name in `cru.functional.positive`.
 
+    >>> from torch import nn
+    >>> from cru.models import OutputHead, Spec
     >>> output = OutputHead(Spec(input_shape=(5,), target_shape=(2,)), nn.Linear(8, 2), nn.Linear(8, 2), "exp")
     >>> mean, var = output(torch.zeros(3, 4, 8))
     >>> mean.shape

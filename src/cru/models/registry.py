@@ -69,6 +69,7 @@ NAIVE = tuple(name for name, entry in MODELS.items() if entry.naive)
 def create(name: str, spec: Spec, **options: Any) -> Model:
     """Create a model by its name.
 
+    >>> from cru.models import Spec, create
     >>> spec = Spec(input_shape=(5,), target_shape=(5,), time_scale=0.3)
     >>> create("cru", spec, hidden_size=10).num_parameters
     15135

@@ -98,6 +98,7 @@ def kl_weight(progress: float, annealing: float) -> float:
 
     With 100 epochs, the weight is 0 for ten epochs, then 1 - 0.99^n (Rubanova et al. 2019).
 
+    >>> from cru.models.variational import kl_weight
     >>> [round(kl_weight(progress, 0.99), 4) for progress in (0.0, 0.1, 0.11, 1.0)]
     [0.0, 0.0, 0.01, 0.5953]
     """

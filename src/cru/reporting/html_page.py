@@ -38,6 +38,7 @@ def make_page(title: str, data: Any, scripts: Sequence[str]) -> str:
 def embed(data: Any) -> str:
     """Encode JSON so that no text in it can end the script element.
 
+    >>> from cru.reporting.html_page import embed
     >>> embed("</script><!--")
     '"\\\\u003c/script\\\\u003e\\\\u003c!--"'
     """
@@ -50,6 +51,7 @@ def embed(data: Any) -> str:
 def number(value: Number, digits: int = 5) -> Number:
     """Round to ``digits`` significant digits. Return None for NaN and infinity, which JSON does not have.
 
+    >>> from cru.reporting.html_page import number
     >>> number(0.123456), number(3.0), number(float("nan"))
     (0.12346, 3, None)
     """

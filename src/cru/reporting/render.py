@@ -9,27 +9,30 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 _SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
-LEGEND = (
-    "≈ means inside two standard deviations of the paper, ▲ better, ▼ worse. "
-    "* marks a model that loses to a naive baseline on the same data. "
-    "(n) is the number of seeds, which set weights and order on one split. "
-    "‡ marks runs on an earlier version of the data, § runs with earlier settings of the preset. "
-    "† marks scores that the paper quotes from Rubanova et al. (2019). "
-    "Their average is over patients and attributes, so these scores have no comparison mark. "
-    "→ marks a one-step-ahead score that the paper prints for interpolation. "
-    "† or → before a score of ours marks the same definition "
-    "(for Rubanova over our 37 attributes, with one scale for all sets). "
-    "The tables of the paper show only full runs with the settings of the presets. "
-    "These are the settings of the paper, or ours where the paper gives none. "
-    "Our own experiments name each changed setting."
-)
+SIGNS = {
+    "≈": "within two standard deviations of the paper",
+    "▲": "better than the paper",
+    "▼": "worse than the paper",
+    "*": "loses to a naive baseline on the same data",
+    "(n)": "number of seeds, which set weights and order on one split",
+    "‡": "runs on an earlier version of the data",
+    "§": "runs with earlier settings of the preset",
+    "†": "quoted in the paper from Rubanova et al. (2019); a mean over patients and attributes, not compared",
+    "→": "one-step-ahead score, which the paper prints for interpolation",
+    "† or → before ours": "the same definition; for Rubanova over our 37 attributes, with one scale for all sets",
+}
 EPOCHS = {"best": "Scores of the epoch that was best on validation.", "last": "Scores of the last epoch, as published."}
-
-
+_RUNS = (
+    "The tables of the paper show only full runs with the settings of the presets. "
+    "These are the settings of the paper, or ours where the paper gives none."
+)
 SOURCES = (
-    "USHCN here is NOAA's current GHCN-Daily. The archive of the paper is no longer available, so stations and values "
-    "differ. All seeds of an experiment share one split or simulation, as published. Runs on other splits are among "
-    "our own experiments. [reproduction.md](reproduction.md) explains where a result differs from the paper."
+    "## Data and runs",
+    "- USHCN is NOAA's current GHCN-Daily. The archive of the paper is no longer available, so stations and values "
+    "differ.\n"
+    "- All seeds of an experiment share one split or simulation, as published.\n"
+    "- Our own experiments include runs on other splits. They name each changed setting.\n"
+    "- [reproduction.md](reproduction.md) explains where a result differs from the paper.",
 )
 _SIDE_BY_SIDE = 2  # number of experiments that fit side by side on a terminal
 
@@ -60,6 +63,11 @@ def rows(table: Table) -> list[list[str]]:
     return found
 
 
+def legend(epoch: str) -> str:
+    """Explain the signs in the tables, for the terminal."""
+    return f"{EPOCHS[epoch]} {'. '.join(f'{sign}: {meaning}' for sign, meaning in SIGNS.items())}. {_RUNS}"
+
+
 def terminal(table: Table) -> "Iterator[RichTable]":
     """Format a table for the terminal. A wide table is split into parts."""
     names = list(table.columns)
@@ -83,14 +91,15 @@ def grid(lines: list[list[str]]) -> "RichTable":
 def markdown(
     tables: list[Table], left_out: int, others: list[OtherResult] | None = None, *, epoch: str = "best"
 ) -> str:
-    """Format the page docs/results.md."""
-    parts = ["# Results: the paper beside ours", f"{EPOCHS[epoch]} {LEGEND}"]
+    """Format the page docs/reference/results.md."""
+    signs = [["sign", "meaning"], *([sign.replace("*", "\\*"), meaning] for sign, meaning in SIGNS.items())]
+    parts = ["# Results: the paper beside ours", f"{EPOCHS[epoch]} {_RUNS}", _markdown_grid(signs)]
     for table in tables:
         parts += [f"## Table {table.number}. {table.title}", _markdown_grid([headings(table), *rows(table)])]
         parts += [*beaten(table), *open_cells(table)]
     if others:
         parts += ["## Experiments of ours", _markdown_grid(other_rows(others))]
-    parts.append(SOURCES)
+    parts += SOURCES
     if left_out:
         parts.append(f"{left_out} shortened or changed runs in the ledger are not shown.")
     return "\n\n".join(parts) + "\n"

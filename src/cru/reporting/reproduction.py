@@ -49,6 +49,7 @@ class Group(NamedTuple):
     def parse(text: str) -> "Group":
         """Parse "PRESET,PRESET:MODEL,MODEL:SEEDS". Empty parts mean the presets of the paper, all models, one seed.
 
+        >>> from cru.reporting.reproduction import Group
         >>> Group.parse("ushcn-one-step:gru-d,ode-rnn")
         Group(presets=['ushcn-one-step'], models=['gru-d', 'ode-rnn'], seeds=1)
         """

@@ -31,6 +31,7 @@ class SeriesFigure(NamedTuple):
 def draw_series(figure: SeriesFigure) -> str:
     """Draw observations, mean, bands and forecast of one variable.
 
+    >>> from cru.reporting.svg import SeriesFigure, draw_series
     >>> line, none = np.array([0.0, 1.0]), np.empty(0)
     >>> figure = SeriesFigure("a < b", none, none, line, line, {90: (line - 1, line + 1)}, 0.5, ("0", "0.5", "1"))
     >>> "a &lt; b" in draw_series(figure)

@@ -14,19 +14,19 @@ class Callback:
     """Base callback; all hooks are no-ops."""
 
     def on_stage(self, name: str) -> None:
-        """A stage before or after the training begins, such as "calibration"."""
+        """Handle the start of a stage before or after the training, such as "calibration"."""
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
-        """Training starts, or continues after the epochs in ``history``."""
+        """Handle the start of the training, or its continuation after the epochs in ``history``."""
 
     def on_step(self, number: int, loss: float) -> None:
-        """A batch is done. ``loss`` is the mean of the epoch so far."""
+        """Handle the end of a batch. ``loss`` is the mean of the epoch so far."""
 
     def on_epoch(self, record: dict[str, Any], *, better: bool) -> None:
-        """An epoch is done and its checkpoint is written. ``better`` means that its score is the best so far."""
+        """Handle the end of an epoch, after its checkpoint. ``better`` means that its score is the best so far."""
 
     def on_end(self) -> None:
-        """Training has ended, with or without an error."""
+        """Handle the end of the training, with or without an error."""
 
     def should_stop(self) -> bool:
         """Return whether training ends now, with its best epoch so far."""

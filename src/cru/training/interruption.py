@@ -26,7 +26,7 @@ class StopOnInterrupt(CallbackList):
         self.epochs = self.finished = 0
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
-        """From now on, Ctrl-C ends the training."""
+        """Let Ctrl-C end the training from now on."""
         self.started, self.epochs, self.finished = True, epochs, len(history)
         super().on_start(epochs, batches, history)
 
@@ -36,7 +36,7 @@ class StopOnInterrupt(CallbackList):
         super().on_epoch(record, better=better)
 
     def on_end(self) -> None:
-        """From now on, the first Ctrl-C has no effect, because the rest is short."""
+        """Ignore the first Ctrl-C from now on, because the rest is short."""
         self.ended = True
         super().on_end()
 

@@ -295,6 +295,8 @@ class Loop:
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
     """Compute the learning rate of step ``step`` (from 0) of ``steps``.
 
+    >>> from cru.training import TrainingSettings
+    >>> from cru.training.loop import learning_rate
     >>> learning_rate(TrainingSettings(learning_rate=0.1, schedule="cosine", floor=0.0), 50, 101)
     0.05
     """

@@ -25,6 +25,7 @@ PAPER_DATASETS = tuple(_SPECS)
 def paper_spec(dataset: str) -> Spec:
     """Return the `Spec` of a dataset of the paper.
 
+    >>> from cru.training.paper import paper_spec
     >>> paper_spec("ushcn").time_scale
     0.3
     """
@@ -36,6 +37,7 @@ def paper_spec(dataset: str) -> Spec:
 def paper_options(name: str, dataset: str) -> dict[str, Any]:
     """Return the options that give a model the sizes of the paper on a dataset.
 
+    >>> from cru.training import paper_options
     >>> paper_options("f-cru", "physionet")
     {'hidden_size': 20, 'num_basis': 20}
     """
@@ -51,6 +53,7 @@ def paper_options(name: str, dataset: str) -> dict[str, Any]:
 def create_paper(name: str, dataset: str, spec: Spec | None = None, **options: Any) -> Model:
     """Make a model with the sizes of the paper on a dataset. ``options`` replace these sizes.
 
+    >>> from cru.training import create_paper
     >>> create_paper("cru", "pendulum-regression").num_parameters
     14359
     """

@@ -27,6 +27,7 @@ def models_of(preset: str) -> list[str]:
 def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[str] = ()) -> RunSettings:
     """Return the settings of a model in a preset.
 
+    >>> from cru.training import settings_for
     >>> settings_for("pendulum-regression", "f-cru", changes=["training.epochs=5"]).training.learning_rate
     0.005
 
@@ -125,6 +126,7 @@ def _check_keys(preset: str, where: str, table: Any, known: tuple[str, ...]) -> 
 def parse_change(change: str) -> tuple[list[str], Any]:
     """Parse a change such as "training.epochs=5". The value is TOML or a plain word.
 
+    >>> from cru.training.presets import parse_change
     >>> parse_change("training.schedule=cosine")
     (['training', 'schedule'], 'cosine')
     """

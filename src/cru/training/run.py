@@ -52,6 +52,7 @@ def run(
 ) -> dict[str, Any]:
     """Train and score a model in the folder ``out``, or continue the run that is there.
 
+    >>> from cru.training import run
     >>> settings = cru.training.settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
     >>> run(settings, "runs/try")["scores"]["best"]["test"]["all"]["mse"]  # doctest: +SKIP
 

@@ -87,6 +87,7 @@ class TrainingSettings:
 class RunSettings:
     """All settings of a run. Together with the raw data they determine its results.
 
+    >>> from cru.training import DataSettings, ModelSettings, RunSettings
     >>> data = DataSettings(dataset="ushcn", task="interpolation")
     >>> settings = RunSettings(data=data, model=ModelSettings(name="cru"))
     >>> RunSettings.from_dict(settings.as_dict()) == settings

@@ -1,4 +1,4 @@
-"""Pendulum images: a thick line on a canvas, made small with a Lanczos filter, exactly as Pillow draws them."""
+"""Draw pendulum images with Pillow: a thick line on a canvas, reduced with a Lanczos filter."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ _TAYLOR = [1 / float(np.prod(np.arange(1.0, n + 1))) * (-1) ** (n // 2) for n in
 
 
 def draw_lines(angle: Float64[np.ndarray, " row"]) -> UInt8[np.ndarray, "row 24 24"]:
-    """A line from the centre towards (sin, cos) for each angle; y points down.
+    """Draw a line from the centre towards (sin, cos) for each angle. y points down.
 
-    Pillow draws lines between whole pixels, so that only 430 different images exist: each is drawn once.
+    Pillow draws lines between whole pixels, so only 430 different images exist. Each is drawn once.
     """
     end_x = (CANVAS / 2 + LINE_LENGTH * sine(angle)).astype(np.int64)
     end_y = (CANVAS / 2 + LINE_LENGTH * sine(angle + np.pi / 2)).astype(np.int64)
@@ -32,10 +32,10 @@ def _draw(x: int, y: int) -> UInt8[np.ndarray, "24 24"]:
 
 
 def sine(x: Float64[np.ndarray, " n"], out: Float64[np.ndarray, " n"] | None = None) -> Float64[np.ndarray, " n"]:
-    """sin x to 1e-15 by its Taylor series on [-π/2, π/2].
+    """Compute sin x to 1e-15 from its Taylor series on [-π/2, π/2].
 
-    numpy's own sine differs in the last bit from processor to processor, and a pendulum near the top multiplies that
-    difference a hundred billion times within a sequence.
+    The last bit of numpy's sine depends on the processor. A pendulum near the top multiplies this difference by 1e11
+    within a sequence.
     """
     half_turns = np.rint(x / np.pi)
     reduced = x - half_turns * np.pi

@@ -1,7 +1,8 @@
-"""NOAA's GHCN-Daily fixed-width lines: one line holds one month of one element at one station.
+"""Read the fixed-width lines of NOAA's GHCN-Daily. One line holds one month of one element at one station.
 
-Columns: station 1-11, year 12-15, month 16-17, element 18-21, then for each of 31 days a value (5) and three flags
-(measurement, quality, source; 1 each). -9999 is missing; any quality flag drops the value.
+Columns 1-11 are the station, 12-15 the year, 16-17 the month, 18-21 the element. Then each of 31 days has a value (5
+characters) and three flags (measurement, quality, source; 1 character each). -9999 is missing. Values with a quality
+flag are dropped.
 """
 
 import gzip
@@ -16,18 +17,18 @@ from cru.shapes import Float32, Int64, UInt8
 
 _WIDTH = 269
 _DAYS = 31
-_ENDING_FLAGS = 3  # a line may have lost the blanks at its end, but no more
+_ENDING_FLAGS = 3  # most blanks that can be missing at the end of a line
 
 
 class Grid(NamedTuple):
-    """Measurements as stored by station, day and element, NaN where missing or flagged."""
+    """Stored measurements by station, day and element. NaN: missing or flagged."""
 
     stations: list[str]
     values: Float32[np.ndarray, "station day element"]
 
 
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
-    """Name and text of each file of lines, whether it lies in a tar archive, in gzip or by itself."""
+    """Iterate over name and content of each file of lines: in a tar archive, gzipped or plain."""
     for path in paths:
         if path.name.endswith(".tar.gz"):
             yield from members(path, ".dly")
@@ -40,7 +41,7 @@ def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: range) -> Grid:
-    """Read the chosen elements and years of all stations that have any."""
+    """Read the given elements and years of all stations that have them."""
     wanted = np.array(elements, "S4")
     kept, months = [], []
     for name, text in files:
@@ -81,7 +82,7 @@ def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: ra
 
 
 def _lines(name: str, text: bytes) -> UInt8[np.ndarray, "line width"]:
-    """The lines as a matrix of characters."""
+    """Convert lines to a matrix of characters."""
     data = np.frombuffer(text, np.uint8)
     if len(data) % (_WIDTH + 1) == 0:
         matrix = data.reshape(-1, _WIDTH + 1)
@@ -97,14 +98,14 @@ def _lines(name: str, text: bytes) -> UInt8[np.ndarray, "line width"]:
 
 
 def _field(lines: UInt8[np.ndarray, "line width"], start: int, stop: int) -> np.ndarray:
-    """Columns as byte strings."""
+    """Return columns as byte strings."""
     return np.ascontiguousarray(lines[:, start:stop]).view(f"S{stop - start}").ravel()
 
 
 def _whole(
     name: str, lines: UInt8[np.ndarray, "line width"], number: Int64[np.ndarray, " chosen"], start: int, stop: int
 ) -> Int64[np.ndarray, " chosen"]:
-    """Columns of the lines with these numbers (the first is 1) as whole numbers without a sign."""
+    """Parse columns of the lines with these numbers (the first is 1) as whole numbers without a sign."""
     digits = lines[number - 1, start:stop].astype(np.int64) - ord("0")
     wrong = ((digits < 0) | (digits > 9)).any(1)
     if wrong.any():
@@ -118,7 +119,7 @@ def _whole(
 
 
 def _measurements(lines: UInt8[np.ndarray, "line width"]) -> Float32[np.ndarray, "line 31"]:
-    """The 31 values of each line, NaN where missing or flagged."""
+    """Parse the 31 values of each line. NaN: missing or flagged."""
     values = np.empty((len(lines), _DAYS), np.float32)
     for start in range(0, len(lines), 20_000):  # a few megabytes at a time
         fields = lines[start : start + 20_000, 21:].reshape(-1, _DAYS, 8)

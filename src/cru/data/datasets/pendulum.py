@@ -1,7 +1,6 @@
 """The pendulum of Becker et al. 2019: simulated, drawn as 24 x 24 images, and sampled at irregular times.
 
-Everything that enters an image or a target is computed with additions and multiplications alone (no vendor's sine), so
-that a seed gives the same data on every machine.
+Images and targets are computed with additions and multiplications only. So a seed gives the same data on every machine.
 """
 
 from collections.abc import Callable
@@ -29,7 +28,7 @@ _VERSION = 1
 
 
 class Variant(NamedTuple):
-    """What differs between the two tasks."""
+    """The data of one of the two tasks."""
 
     name: str
     frame_interval: float  # seconds
@@ -49,9 +48,9 @@ def load(
     joined: bool = False,
     progress: bool = False,
 ) -> Splits:
-    """2 000 training, 1 000 validation and 1 000 test sequences; made once for each seed, then read from the cache.
+    """Load 2 000 training, 1 000 validation and 1 000 test sequences. They are simulated once per seed and cached.
 
-    With ``joined`` the validation sequences train, too. There are no raw files: ``data_dir`` is not looked at.
+    With ``joined``, the training set includes the validation sequences. ``data_dir`` has no effect.
     """
     key = {"dataset": variant.name, "version": _VERSION, "seed": seed, "sizes": list(SIZES)}
     path = cache_dir(cache) / f"{variant.name}-{seed}.npz"
@@ -60,10 +59,10 @@ def load(
 
 
 def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:
-    """``count`` sequences of 50 frames. Times are frame numbers out of 0 ... 99.
+    """Simulate ``count`` sequences of 50 frames. Times are frame numbers from 0 to 99.
 
-    Kept at each time: ``sin_cos``, the sine and cosine of the angle, and ``noise``, the factor by which the image
-    counts (1 is a clean image, 0 is nothing but noise).
+    ``per_time`` has the sine and cosine of the angle (``sin_cos``), and the weight of the image in the noisy image
+    (``noise``): 1 is a clean image, 0 is only noise.
     """
     rng_motion, rng_frames, rng_noise = (generator(seed, name) for name in ("motion", "frames", "noise"))
     with ProgressBar(variant.name, FRAMES, show=progress) as bar:
@@ -101,7 +100,7 @@ def simulate(
     *,
     after_frame: Callable[[], Any] = lambda: None,
 ) -> Float64[np.ndarray, "count frame"]:
-    """Angles of all pendulums at all frames, 0 = hanging down, in [-π, π).
+    """Simulate the angles of all pendulums at all frames, in [-π, π). 0 points down.
 
     Semi-implicit Euler, θ counted from the upright:  v += h (c sin θ - friction v),  θ += h v.
     """
@@ -127,7 +126,7 @@ def simulate(
 
 
 def noise_factors(count: int, rng: np.random.Generator) -> Float32[np.ndarray, "count frame"]:
-    """How much of each image is left: a clipped random walk, cut off and stretched at two thresholds a sequence."""
+    """Draw the weight of each image: a clipped random walk, rescaled from two thresholds per sequence to [0, 1]."""
     walk = np.empty((count, FRAMES))
     walk[:, 0] = rng.random(count)
     steps = rng.uniform(-0.2, 0.2, (count, FRAMES))
@@ -142,7 +141,7 @@ def noise_factors(count: int, rng: np.random.Generator) -> Float32[np.ndarray, "
 def add_noise(
     images: UInt8[np.ndarray, "row 24 24"], factor: Float32[np.ndarray, " row"], rng: np.random.Generator
 ) -> UInt8[np.ndarray, "row 24 24"]:
-    """factor · image + (1 - factor) · U(0, 255), rounded."""
+    """Compute factor · image + (1 - factor) · U(0, 255), rounded."""
     noisy = np.empty_like(images)
     for start in range(0, len(images), 10_000):  # the noise of all images at once would take half a gigabyte
         rows = slice(start, start + 10_000)

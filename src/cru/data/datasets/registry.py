@@ -77,7 +77,7 @@ DATASETS = {
 
 
 def dataset(name: str) -> Dataset:
-    """The entry for ``name``; an unknown one gets the closest match."""
+    """Return the entry for ``name``. The error for an unknown name suggests the closest one."""
     if name not in DATASETS:
         raise ValueError(f"`name` must be a known dataset, got {name!r}; {did_you_mean(name, DATASETS)}")
     return DATASETS[name]
@@ -92,13 +92,18 @@ def load(
     progress: bool = False,
     **options: Any,
 ) -> Splits:
-    """Training, validation and test sets of a dataset, prepared as in the paper.
+    """Load training, validation and test sets of a dataset, prepared as in the paper.
 
-    Raw files are looked for in ``data_dir``, else in the folder named by ``CRU_DATA_DIR``, else downloaded. What is
-    prepared is kept in ``cache``, else in ``CRU_CACHE_DIR``, else in the user's cache folder. Further options are those
-    of the dataset's own ``load``.
+    Args:
+        name: the dataset; see `DATASETS`.
+        data_dir: the folder of the raw files, else ``CRU_DATA_DIR``. Without either, they are downloaded.
+        cache: the folder of prepared data, else ``CRU_CACHE_DIR``, else the user's cache folder.
+        seed: the seed of simulation, split and removal.
+        progress: show a bar.
+        **options: options of the dataset.
 
-    >>> train, validation, test = load("ushcn", data_dir="raw")  # doctest: +SKIP
+    >>> import cru
+    >>> train, validation, test = cru.data.load("ushcn", data_dir="raw")  # doctest: +SKIP
     """
     return dataset(name).load(
         data_dir=None if data_dir is None else Path(data_dir),

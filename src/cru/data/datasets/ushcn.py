@@ -38,12 +38,18 @@ def load(
     same_days: bool = False,
     progress: bool = False,
 ) -> Splits:
-    """The paper's sets: 60/20/20 by station, cleaned, [0, 1] per feature and set, half of the days, 20 % removed.
+    """Load the sets of the paper: 60/20/20 by station, cleaned, with half of the days. Times are days since 1990-01-01.
 
-    Times are days since 1990-01-01. ``scaling="train"`` takes minima and maxima from the training set alone, None
-    leaves millimetres and degrees. ``removed`` is the share of measurements taken away at random: 0 for the
-    partial-observability study, which does its own sampling. With ``joined`` the validation stations train, too; with
-    ``same_days`` all stations keep and lose measurements at the same positions: both as in the published runs.
+    Args:
+        data_dir: the folder of the raw files; see `cru.data.raw.data_dir`.
+        cache: the cache folder; see `cru.data.cache.cache_dir`.
+        seed: the seed of split, days and removed values.
+        scaling: scale each feature to [0, 1], with the minima and maxima of ``"each"`` set or of the ``"train"`` set.
+            None keeps millimetres and degrees.
+        removed: the share of measurements that is removed at random. The partial-observability study needs 0.
+        joined: train on the validation stations, too, as the published runs do.
+        same_days: keep and remove measurements at the same positions of all stations, as the published runs do.
+        progress: show a bar while files are downloaded and read.
     """
     stations = prepare(data_dir=data_dir, cache=cache, progress=progress)
     sets = split(stations, seed=seed, joined=joined).map(drop_outliers)
@@ -56,10 +62,10 @@ def load(
 def prepare(
     *, data_dir: Path | str | None = None, cache: Path | str | None = None, progress: bool = False
 ) -> SeriesSet:
-    """All stations that qualify, with every day of 1990 to 1993 on which they measured anything."""
+    """Load all stations that qualify, with every day of 1990 to 1993 that has a measurement."""
     folder = raw.data_dir(data_dir)
     sources = _find(folder) if folder else []
-    # A folder may hold a few stations only: what was made of one never answers for the download.
+    # A folder can hold a part of the stations, so it has a cache file of its own.
     source = "folder" if folder else "download"
     key: dict[str, Any] = {"dataset": "ushcn", "version": _VERSION, "source": source}
 
@@ -70,7 +76,7 @@ def prepare(
         except ValueError as error:
             if sources:
                 raise
-            for path in paths:  # there is no checksum: it may be what some proxy had to say
+            for path in paths:  # there is no checksum, so it can be the error page of a proxy
                 path.unlink()
             raise ValueError(f"{error} It is removed: run this again to download it anew.") from None
 
@@ -79,7 +85,7 @@ def prepare(
 
 
 def read(paths: list[Path], *, progress: bool = False) -> ghcn.Grid:
-    """The five elements from 1990 through 1994, the year that shows which stations went on."""
+    """Read the five elements from 1990 to 1994. The last year shows which stations continue."""
 
     def files() -> Iterator[tuple[str, bytes]]:
         with ProgressBar("ushcn", show=progress) as bar:
@@ -91,7 +97,7 @@ def read(paths: list[Path], *, progress: bool = False) -> ghcn.Grid:
 
 
 def clean(grid: ghcn.Grid) -> SeriesSet:
-    """Stations that report in 1990, still in 1994, and on at least 730 days of 1990 to 1993.
+    """Select the stations that report in 1990, in 1994, and on at least 730 days of 1990 to 1993.
 
     Each day with a measurement is a time point.
     """
@@ -118,13 +124,13 @@ def clean(grid: ghcn.Grid) -> SeriesSet:
 
 
 def drop_outliers(series: SeriesSet) -> SeriesSet:
-    """Without the values that lie more than four standard deviations from the mean of their feature over all series."""
+    """Set values to missing that are more than four standard deviations from the mean of their feature."""
     standard = Scaler.fit(series.values, series.mask)
     return hide(series, np.abs(standard.transform(series.values)) > 4)
 
 
 def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Keep 730 days of each station at random, then take away the share ``removed`` of the measurements."""
+    """Select 730 days of each station at random, then remove the share ``removed`` of the measurements."""
     rng = generator(seed, "thinning")
     rows = [
         start + np.sort(rng.permutation(n)[:KEPT_DAYS])
@@ -135,10 +141,10 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
 
 
 def thin_equally(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
-    """`thin` with one draw for all stations.
+    """Select days and remove measurements as `thin` does, but with one draw for all stations.
 
-    Every position in a series has a random rank. A station keeps its 730 positions of lowest rank, so that stations
-    with as many days keep the same ones. The n-th day that is kept loses the same features at every station.
+    Every position in a series has a random rank. A station keeps the 730 positions of lowest rank. So stations with
+    the same number of days keep the same ones. The n-th day loses the same features at every station.
     """
     rng = generator(seed, "published thinning")
     by_rank = rng.permutation(DAYS)

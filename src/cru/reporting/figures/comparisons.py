@@ -138,6 +138,7 @@ def measure_runtime(
     It uses one thread and the fastest of ``repeats``. Gaps have mean 1. The transitions of the CRU have ‖A‖ of about
     1.2, because A of a new layer is 0, and its exponential would cost nothing.
 
+    >>> from cru.reporting.figures.comparisons import measure_runtime
     >>> measure_runtime([4], batch=2, steps=3, repeats=1)["cru"].keys()
     dict_keys([4])
     """

@@ -98,6 +98,7 @@ def line_style(model: str) -> dict[str, Any]:
 def with_unit(name: str, unit: str) -> str:
     """Format the label of an axis.
 
+    >>> from cru.reporting.figures.style import with_unit
     >>> with_unit("TMAX", "°C")
     'TMAX [°C]'
     """
