@@ -1,6 +1,6 @@
 """Do the intervals of a `Forecaster` cover what they say, on real data that it never saw?
 
-    python benchmarks/coverage.py [--minutes 4] [--model cru] [--only ushcn] [--seed 0]
+    python benchmarks/coverage.py [--minutes 4] [--model mlp] [--only ushcn] [--seed 0]
 
 USHCN: seven days ahead; PhysioNet: six hours ahead. Stations and patients of the paper's test set are held out. Each is
 cut at three random times. Observations before the cut are given, and the intervals must cover those within the horizon
@@ -76,7 +76,7 @@ def line(data: str, question: str, said: pl.DataFrame) -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=4.0)
-    parser.add_argument("--model", default="cru")
+    parser.add_argument("--model", default="mlp")
     parser.add_argument("--only", choices=list(HORIZON))
     parser.add_argument("--seed", type=int, default=0, help="of the split and of the cuts")
     options = parser.parse_args()
@@ -87,7 +87,8 @@ def main() -> None:
         seen, test = pl.concat([table(splits.train), table(splits.validation)]), table(splits.test)
         start = time.perf_counter()
         model = Forecaster(options.model, minutes=options.minutes).fit(seen, id="series", time="time")
-        print(f"{data}: fitted in {time.perf_counter() - start:.0f} s, {model.scores_}")
+        scores = {name: round(model.scores_[name], 3) for name in ("r2", "mae", "coverage50", "coverage90")}
+        print(f"{data}: fitted in {time.perf_counter() - start:.0f} s, {scores}")
         ahead = pl.concat([forecast(model, test, HORIZON[data], 3 * options.seed + k) for k in range(3)])
         rows.append(line(data, f"forecast, {HORIZON[data]:g} {unit}", ahead))
         rows.append(line(data, "impute", impute(model, test, options.seed)))
