@@ -102,6 +102,20 @@ def test_plain_ipython_is_no_notebook(monkeypatch) -> None:
     assert not progress.in_notebook()
 
 
+def test_track_shows_how_much_of_an_iterator_is_done(clock, monkeypatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def work():
+        for number in range(4):
+            clock.seconds += 10
+            yield number
+
+    assert list(track(work(), "backtest", 4)) == [0, 1, 2, 3]
+    assert f"backtest  {'━' * 4}{'─' * 10}  1/4  left 0:00:30" in terminal.getvalue()
+    assert list(track(work(), "unknown length")) == [0, 1, 2, 3] and "unknown length  1" in terminal.getvalue()
+
+
 def test_track_counts(clock) -> None:
     seen = []
     for item in track("abc", "letters"):

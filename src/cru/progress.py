@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -121,17 +121,25 @@ class ProgressBar:
         self.close()
 
 
-def track(items: Sequence[Item], title: str, *, show: bool = True) -> Iterator[Item]:
+def track(items: Iterable[Item], title: str, total: int | None = None, *, show: bool = True) -> Iterator[Item]:
     """Iterate over ``items`` with a `ProgressBar`.
+
+    Args:
+        items: a list, or an iterator that does the work.
+        title: what is done.
+        total: the number of items. None: the length of ``items``.
+        show: False never shows the bar.
 
     >>> from cru.progress import track
     >>> [number**2 for number in track([1, 2, 3], "squares")]
     [1, 4, 9]
     """
-    with ProgressBar(title, len(items), show=show) as bar:
+    count = len(items) if total is None and isinstance(items, Sized) else total
+    of = "" if count is None else f"/{count}"
+    with ProgressBar(title, count, show=show) as bar:
         for number, item in enumerate(items):
             yield item
-            bar.update(number + 1, f"{number + 1}/{len(items)}")
+            bar.update(number + 1, f"{number + 1}{of}")
 
 
 def default_stream() -> Output:

@@ -1,14 +1,18 @@
 """Backtests: scores against a computation by hand, no leakage, refitting, baselines, errors."""
 
+import sys
+from itertools import count
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
-from cru import Forecaster
+from cru import Forecaster, progress
 from cru.forecaster.baselines import RULES
 from cru.models.naive import LastValue
 from tests.forecaster.conftest import stations
+from tests.test_progress import Terminal
 
 GRID = (10, 30, 50, 70, 90)
 
@@ -275,3 +279,24 @@ def test_a_column_with_the_name_of_a_column_of_the_answer(small):
     model = Forecaster("mean", progress=False).fit(small.rename(columns={"id": "cut"}), id="cut", time="day")
     with pytest.raises(ValueError, match="column 'cut' must not have the name of a column of a backtest"):
         model.backtest(horizon=5)
+
+
+@pytest.mark.filterwarnings("ignore:Predictions extend 2W past the last observation")
+@pytest.mark.parametrize(
+    ("horizon", "names"),
+    [("2W", ["up to 42h", "1W to 2W"]), ("2D", ["up to 6h", "1D to 2D"]), ("48h", ["up to 6h", "24h to 48h"])],
+)
+def test_lead_times_are_written_in_the_unit_of_the_horizon(horizon, names):
+    dates = pd.date_range("2024-01-01", periods=400, freq="6h")
+    frame = pd.DataFrame({"time": dates, "load": np.arange(400.0)})
+    scores = Forecaster("mean", progress=False).fit(frame, time="time").backtest(horizon=horizon, cuts=3).scores("lead")
+    found = list(dict.fromkeys(scores["lead"]))
+    assert [found[0], found[-1]] == names
+
+
+def test_a_backtest_shows_a_bar_in_a_notebook_and_on_a_terminal(small, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress.time, "monotonic", count(0.0, 10.0).__next__)
+    Forecaster("mean").fit(small, id="id", time="day").backtest(horizon=3, cuts=2)
+    assert "backtest  " in terminal.getvalue() and "2/2" in terminal.getvalue()

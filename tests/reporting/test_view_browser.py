@@ -277,9 +277,10 @@ def test_the_quality_of_the_model(page, data, tmp_path):
     ]
     page.open(written(data, tmp_path))
     text = page.run("document.querySelector('#losses').textContent")
+    assert re.search(r"median gap[\d.]+ (day|hour)", page.run("document.querySelector('#training').textContent"))
     assert "better in 1 of 2 rows" in text and "linear has 0.250, the model 0.300" in text and "same time" not in text
     table = page.run("document.querySelector('#score-table').textContent")
-    assert "0.400" in table and table.count("▼") == 2 and "up to 4 gaps (" in table  # caption and row
+    assert "0.400" in table and table.count("▼") == 1 and "up to 4 gaps (" in table
     page.run("document.querySelector('#quality').id = 'quality'")
     labels = page.run("[...document.querySelectorAll('#quality [role=img]')].map(n => n.getAttribute('aria-label'))")
     assert len(labels) == 3 and "90 % interval: 2 points, from 0.8182" in labels[2]
@@ -365,6 +366,8 @@ def test_everything_can_be_read_without_eyes(page, data, tmp_path):
 
 def test_a_small_screen_and_dark_mode(page, data, tmp_path):
     check_small_screen_and_dark_mode(page, written(data, tmp_path))
+    page.set_viewport(width=390, height=800, phone=True)
+    assert page.run("document.querySelector('#score-caption').getBoundingClientRect().right") <= 390
 
 
 def test_a_script_that_is_put_into_the_page_does_nothing(page, data, tmp_path):

@@ -144,7 +144,13 @@ def test_hostile_texts_in_a_page(text):
 def test_the_page_names_nothing_outside_itself():
     page = render_view(DATA)
     assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}
-    assert "default-src 'none'" in page and "unsafe" not in page and "innerHTML" not in page and "eval(" not in page
+    assert (
+        "default-src 'none'" in page
+        and "base-uri 'none'; form-action 'none'" in page
+        and "unsafe" not in page
+        and "innerHTML" not in page
+        and "eval(" not in page
+    )
     assert not re.search(r"<[^>]+\s(style|on\w+)=", page)
 
 

@@ -32,7 +32,8 @@ def read_file(path: Path, wanted: list[str], *, time: str, text: list[str], ever
     """
     name = path.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
-        raise ValueError(f"the table must be a .csv, .csv.gz or .parquet file, got {path}.")
+        found = f"the folder {path}. Name a file in it" if path.is_dir() else str(path)
+        raise ValueError(f"the table must be a .csv, .csv.gz or .parquet file, got {found}.")
     if not path.is_file():
         raise FileNotFoundError(f"the table must be a file that exists: there is no {path}.")
     pl = _polars()

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +24,7 @@ from cru.forecaster.cuts import TOLERANCE, cut_times, lead_ranges, range_names
 from cru.forecaster.kinds import Kinds
 from cru.forecaster.queries import check_lead_times, check_levels, drop_empty_rows, lead_times, predict_scaled
 from cru.forecaster.table_io import Columns, id_entries
+from cru.progress import track
 from cru.shapes import Float, Int64
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Plan(NamedTuple):
     columns: Columns
     cuts: Float[np.ndarray, "series cut"]  # NaN: a series has no such cut
     horizon: float
+    unit: str | None  # in which the user wrote the horizon
     levels: tuple[float, ...]
 
 
@@ -149,7 +150,7 @@ def backtest(
     found = run(plan, forecaster, refit=refit, n_jobs=n_jobs)
     if not refit:
         longest = forecaster.model_.spec.longest_gap
-        for sentence in check_lead_times(np.array([[found.farthest]]), longest, plan.clock):
+        for sentence in check_lead_times(np.array([[found.farthest]]), longest, plan.clock, plan.unit):
             warnings.warn(sentence, stacklevel=3)
     return _result(plan, {MODEL: found}, polars=polars)
 
@@ -215,7 +216,7 @@ def make_plan(
             rule = "be so short that each cut has observations before and after it"
             raise InputError("horizon", rule, repr(horizon))
         raise InputError("cuts", "have a time with observations before it, and within {horizon} after it")
-    return Plan(series, clock, columns, times[:, used], length, check_levels(level))
+    return Plan(series, clock, columns, times[:, used], length, clock.unit_of(horizon), check_levels(level))
 
 
 def run(
@@ -246,8 +247,7 @@ def run(
     light.history_ = None
     jobs = _jobs(plan, light, refit=refit, baselines=baselines)
     results = map(run_job, jobs) if n_jobs == 1 else _in_processes(jobs, int(n_jobs))
-    shown = _with_progress(results, plan.cuts.shape[1], title) if forecaster.progress else results
-    return Predicted.join(list(shown))
+    return Predicted.join(list(track(results, title, plan.cuts.shape[1], show=forecaster.progress)))
 
 
 def run_job(job: Job) -> Predicted:
@@ -350,18 +350,6 @@ def _in_processes(jobs: Iterable[Job], count: int) -> Iterator[Predicted]:
             ) from None
 
 
-def _with_progress(results: Iterable[Predicted], total: int, title: str) -> Iterable[Predicted]:
-    """Show a progress bar on standard error if it is a terminal."""
-    if find_spec("rich") is None:
-        return results
-    from rich.progress import track
-
-    from cru.console import PlainConsole
-
-    console = PlainConsole(stderr=True)
-    return track(results, title, total=total, console=console, disable=not console.is_terminal)
-
-
 def _result(plan: Plan, found: Mapping[str, Predicted], *, polars: bool) -> Backtest:
     """Sort the predictions of the models, which have the same values, and make the frame and the comparison."""
     values = next(iter(found.values()))
@@ -372,7 +360,7 @@ def _result(plan: Plan, found: Mapping[str, Predicted], *, polars: bool) -> Back
     losses |= {name: values.losses[name] for name in RULES}
     comparison = Comparison(
         names=plan.series.names,
-        leads=range_names(plan.clock, plan.horizon),
+        leads=range_names(plan.clock, plan.horizon, plan.unit),
         series=plan.series.ids,
         levels=plan.levels,
         variable_of=variable,

@@ -197,15 +197,19 @@ class Clock:
 
         Args:
             length: in the unit of the clock.
-            unit: of the text, such as that of a horizon. None: the coarsest unit in which the number is at least 2.
+            unit: of the text, such as that of a horizon. None: the coarsest one in which the number is 1 or at least 2.
 
         >>> from cru.forecaster.clock import Clock
         >>> Clock(kind="date", unit="h").written(2160.0), Clock(kind="date", unit="h").written(2160.0, "h")
         ('90D', '2160h')
+        >>> Clock(kind="date", unit="h").written(24.0), Clock(kind="date", unit="h").written(36.0)
+        ('1D', '36h')
         """
         if self.kind != "number":
             whole = length * UNITS[self.unit] * (1 + 1e-9)
-            unit = unit or next((name for name in ("D", "h", "min", "s", "ms") if 2 * UNITS[name] <= whole), self.unit)
+            counts = {name: whole / UNITS[name] for name in ("D", "h", "min", "s", "ms")}
+            fitting = (name for name, count in counts.items() if count >= 2 or abs(count - 1) < 1e-6)
+            unit = unit or next(fitting, self.unit)
             length *= UNITS[self.unit] / UNITS[unit]
         return f"{length:.0f}{unit or ''}" if length >= 100 else f"{length:.3g}{unit or ''}"
 

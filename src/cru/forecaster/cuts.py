@@ -74,7 +74,14 @@ def lead_ranges(lead: Float[np.ndarray, " value"], horizon: float) -> Int64[np.n
     return np.searchsorted(np.array(SHARES[:-1]) * (1 + TOLERANCE), lead / horizon).astype(np.int64)
 
 
-def range_names(clock: Clock, horizon: float) -> tuple[str, ...]:
-    """Return the names of the ranges of lead times, such as "6h to 12h"."""
-    ends = [clock.written(share * horizon) for share in SHARES]
+def range_names(clock: Clock, horizon: float, unit: str | None) -> tuple[str, ...]:
+    """Return the names of the ranges of lead times, such as "6h to 12h".
+
+    Args:
+        clock: of the table.
+        horizon: in the unit of the clock.
+        unit: in which the user wrote the horizon. A range that ends before one such unit has a smaller one.
+    """
+    one = 0.0 if unit is None else clock.duration(f"1{unit}") * (1 - TOLERANCE)
+    ends = [clock.written(end, unit if end >= one else None) for end in (share * horizon for share in SHARES)]
     return (f"up to {ends[0]}", *(f"{start} to {end}" for start, end in pairwise(ends)))

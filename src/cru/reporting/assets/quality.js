@@ -30,14 +30,15 @@ function scoresTable(page, clock) {
     return el("td", { class: row[name] === best ? "best" : null }, text, name === "model" && loses(row) ? el("span", { class: "mark-worse", title: "a naive model is better" }, " ▼") : null);
   };
   let last = null;
-  return el("div", { class: "scroll tall high", tabindex: 0, role: "region", "aria-label": "Scores" }, el("table", { id: "score-table" },
-    el("caption", {}, "Mean absolute error on withheld values, in standard deviations of the variable. Bold: the best. ▼: a naive model is better."),
+  const caption = "Mean absolute error on withheld values, in standard deviations of the variable. Bold: the best. ▼: a naive model is better.";
+  const scores = el("div", { class: "scroll tall high", tabindex: 0, role: "region", "aria-label": "Scores" }, el("table", { id: "score-table", "aria-labelledby": "score-caption" },
     el("thead", {}, el("tr", {}, ["variable", "lead time", "values", ...models].map((name, k) => el("th", { scope: "col", class: k === 1 ? "text" : null }, name)))),
     el("tbody", {}, rows.map((row) => {
       const first = row.variable !== last;
       last = row.variable;
       return el("tr", { class: first ? "first" : null }, el("th", { scope: "row" }, short(row.variable)), el("td", { class: "text" }, leadName(row.lead, page, clock)), el("td", {}, whole(row.count)), models.map((name) => cell(row, name)));
     }))));
+  return el("div", {}, el("p", { class: "caption", id: "score-caption" }, caption), scores); // outside of the table, which is wider than a phone
 }
 
 /** Sentences: in how many rows the model wins, and each row in which it loses, the largest loss first. */

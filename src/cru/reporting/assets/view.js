@@ -10,9 +10,9 @@
     el("p", { class: "soft" }, `${data.own_table ? "A table, seen by a fitted model" : "The training table of a fitted model"} · forecast of ${clock.length(data.horizon)} · written ${data.made}`),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
   const map = data.series.length > 1 ? new GapMap(data, clock, (k) => { explorer.open(k); explorer.node.scrollIntoView({ block: "start" }); }) : null;
-  const judged = quality(data, clock);
+  const judged = quality(data, clock), trained = data.training.map(([name, text]) => [name, name === "median gap" ? clock.length(data.gap) : text]);
   const training = el("section", { id: "training" }, el("header", {}, el("h2", {}, "What the model was trained on")),
-    table(["", ""], data.training, { label: "Training", text: [0, 1], prose: true }), data.notes.map((note) => el("p", { class: "soft small" }, note)));
+    table(["", ""], trained, { label: "Training", text: [0, 1], prose: true }), data.notes.map((note) => el("p", { class: "soft small" }, note)));
   root.replaceChildren(header, explorer.node, ...(map ? [map.node] : []), judged.node, training);
   if (map) {
     map.heard.push((order) => explorer.sort(order));
