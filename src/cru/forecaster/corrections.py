@@ -74,7 +74,7 @@ def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     else:
         size = np.maximum(series.lengths // (BLOCKS * folds), 10)
         fold = (series.step_index // size[series.series_index] + series.series_index) % folds
-    return dataclasses.replace(series, per_time={FOLD: fold.astype(np.int64)})
+    return dataclasses.replace(series, per_time={**series.per_time, FOLD: fold.astype(np.int64)})
 
 
 def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Generator) -> SeriesSet:
