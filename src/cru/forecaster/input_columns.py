@@ -89,7 +89,10 @@ def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, 
             raise InputError(rule="hold at least one value", hint="Leave it out.", column=name)
         found[name] = sorted_categories(Entries.of(column).texts) if column.kind == "text" else None
         if len(found[name] or ()) > MOST:
-            rule, hint = f"have at most {MOST} categories, because it is static", "Group rare categories, or leave it out."
+            rule, hint = (
+                f"have at most {MOST} categories, because it is static",
+                "Group rare categories, or leave it out.",
+            )
             raise InputError(rule=rule, found=len(found[name] or ()), hint=hint, column=name)
     return found
 
@@ -125,14 +128,18 @@ class Reader:
                 row = int(differs.argmax())
                 found = f"{low[row]:g} and {high[row]:g} in series {series.ids[series.series_index[row]]!r}"
                 rule, hint = "have one value at a time, because it is known", "Correct one of them."
-                raise InputError(rule=rule, found=found, hint=hint, column=name, time=self.stamp(series.times[row]), otherwise=hint)
+                raise InputError(
+                    rule=rule, found=found, hint=hint, column=name, time=self.stamp(series.times[row]), otherwise=hint
+                )
             known[:, k] = average(values, groups.starts)
             if fill is None:
                 self.check_filled(series, name, np.isnan(known[:, k]))
         static = np.full((len(series), len(columns.static)), np.nan)
         for k, name in enumerate(columns.static):
             static[:, k] = self.one_for_each(frame[name], owner, series.ids)
-        return replace(series, per_time={**series.per_time, KNOWN: known}, per_series={**series.per_series, STATIC: static})
+        return replace(
+            series, per_time={**series.per_time, KNOWN: known}, per_series={**series.per_series, STATIC: static}
+        )
 
     def check_filled(self, series: SeriesSet, name: str, missing: np.ndarray) -> None:
         """Raise InputError if a known column without a fill has a missing value."""
@@ -162,7 +169,9 @@ class Reader:
         if infinite.any():
             series, time = place(int(infinite.argmax()))
             found, hint = f"an infinity in series {series!r}", "Correct it."
-            raise InputError(rule="be finite", found=found, hint=hint, column=column.name, time=self.stamp(time), otherwise=hint)
+            raise InputError(
+                rule="be finite", found=found, hint=hint, column=column.name, time=self.stamp(time), otherwise=hint
+            )
         return values
 
     def static_values(self, column: Column, ids: Sequence[str], owner: np.ndarray) -> Float[np.ndarray, " row"]:
@@ -171,18 +180,24 @@ class Reader:
         if categories is None:
             if column.kind != "number":
                 rule = "hold numbers, as in the training table"
-                raise InputError(rule=rule, found=column.dtype, hint="Convert it.", column=name, otherwise="Convert it.")
+                raise InputError(
+                    rule=rule, found=column.dtype, hint="Convert it.", column=name, otherwise="Convert it."
+                )
             infinite = np.isinf(column.numbers)
             if infinite.any():
                 found = f"an infinity in series {ids[owner[int(infinite.argmax())]]!r}"
-                raise InputError(rule="be finite", found=found, hint="Correct it.", column=name, otherwise="Correct it.")
+                raise InputError(
+                    rule="be finite", found=found, hint="Correct it.", column=name, otherwise="Correct it."
+                )
             return column.numbers
         entries = Entries.of(column)
         number = {text: float(k) for k, text in enumerate(categories)}
         new = [text for k, text in enumerate(entries.texts) if text not in number and (entries.code == k).any()]
         if new:
             warnings.warn(unseen_category(name, new), stacklevel=2)
-        return np.array([*(number.get(text, np.nan) for text in entries.texts), np.nan])[entries.code]
+        codes_of = np.array([*(number.get(text, np.nan) for text in entries.texts), np.nan])
+        each: np.ndarray = codes_of[entries.code]
+        return each
 
     def one_for_each(self, column: Column, owner: np.ndarray, ids: Sequence[str]) -> Float[np.ndarray, " series"]:
         """Return the value of each series in a static column, NaN if it has none."""
@@ -211,4 +226,6 @@ def changed_static(name: str, series: str, one: str, other: str) -> InputError:
     """Make the error for a static column with two values in a series."""
     rule = "have one value for each series, because it is static"
     hint = "If it changes, name it in {known} instead."
-    return InputError(rule=rule, found=f"{one} and {other} in series {series!r}", hint=hint, column=name, otherwise="Correct it.")
+    return InputError(
+        rule=rule, found=f"{one} and {other} in series {series!r}", hint=hint, column=name, otherwise="Correct it."
+    )

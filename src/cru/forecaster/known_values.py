@@ -46,7 +46,9 @@ class KnownFrame:
 
     def with_static(self, series: SeriesSet) -> SeriesSet:
         """Add the static values of series that have none in their table."""
-        found = np.array([self.static.get(name, np.full(series.per_series[STATIC].shape[1], np.nan)) for name in series.ids])
+        found = np.array(
+            [self.static.get(name, np.full(series.per_series[STATIC].shape[1], np.nan)) for name in series.ids]
+        )
         given = series.per_series[STATIC]
         filled = np.where(np.isnan(given), found.reshape(given.shape), given)
         return replace(series, per_series={**series.per_series, STATIC: filled})
@@ -87,7 +89,9 @@ def read_known_frame(frame: Any, reader: Reader, argument: str) -> KnownFrame:
     blank = np.full(table.rows, np.nan)
     known = np.full((table.rows, len(columns.known)), np.nan)
     for k, name in enumerate(columns.known):
-        known[:, k] = reader.numbers(table[name], lambda row: (names[owner[row]], times[row])) if name in table else blank
+        known[:, k] = (
+            reader.numbers(table[name], lambda row: (names[owner[row]], times[row])) if name in table else blank
+        )
     static = np.full((len(names), len(columns.static)), np.nan)
     for k, name in enumerate(columns.static):
         if name in table:
@@ -132,7 +136,9 @@ def query_known(
     asked = [np.unique(times) for times in at]
     counts = np.array([len(one.times) + len(times) for one, times in zip(more, asked, strict=True)], np.int64)
     new = [part for one, times in zip(more, asked, strict=True) for part in (one.times, times)]
-    given = [p for one, times in zip(more, asked, strict=True) for p in (one.known, np.full((len(times), width), np.nan))]
+    given = [
+        p for one, times in zip(more, asked, strict=True) for p in (one.known, np.full((len(times), width), np.nan))
+    ]
     added = add_rows(series, np.repeat(np.arange(len(series)), counts), np.concatenate([np.empty(0), *new]))
     known = np.full((len(added.series.times), width), np.nan)
     known[added.old] = series.per_time[KNOWN]
@@ -141,7 +147,10 @@ def query_known(
         told = ~np.isnan(values[:, k])
         known[added.new[told], k] = values[told, k]
     wanted = np.zeros(len(known), bool)
-    is_query = np.concatenate([np.repeat([False, True], (len(o.times), len(t))) for o, t in zip(more, asked, strict=True)] or [np.zeros(0, bool)])
+    is_query = np.concatenate(
+        [np.repeat([False, True], (len(o.times), len(t))) for o, t in zip(more, asked, strict=True)]
+        or [np.zeros(0, bool)]
+    )
     wanted[added.new[is_query]] = True
     if not hold:
         _check_requested(added.series, known, wanted, inputs.known, reader, argument)
@@ -170,4 +179,3 @@ def _check_requested(
             raise InputError(argument, ENDS, f"no {where}{end}", hint, time=time)
         rule = "have a value of every known column at every requested time"
         raise InputError(argument, rule, f"no {where}", hint, time=time)
-

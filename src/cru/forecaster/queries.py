@@ -354,9 +354,7 @@ class AddedRows(NamedTuple):
     new: Int64[np.ndarray, " added"]  # of the added rows, in the order given
 
 
-def add_rows(
-    series: SeriesSet, number: Int64[np.ndarray, " added"], moments: Float[np.ndarray, " added"]
-) -> AddedRows:
+def add_rows(series: SeriesSet, number: Int64[np.ndarray, " added"], moments: Float[np.ndarray, " added"]) -> AddedRows:
     """Add rows without observations. A row at the time of another one is not added again.
 
     Args:

@@ -40,9 +40,7 @@ class Drawn(NamedTuple):
     values: Float[np.ndarray, "row variable"]
 
 
-def trajectories(
-    forecaster: "Forecaster", query: Query, times: Sequence[np.ndarray], n: int, *, seed: int
-) -> Drawn:
+def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndarray], n: int, *, seed: int) -> Drawn:
     """Draw ``n`` trajectories of each series by ensemble copula coupling (Schefzik et al. 2013).
 
     An ensemble draws values one time after another. Each drawn value becomes an observation for the next step. Errors

@@ -90,7 +90,7 @@ class InputsSchema(Schema):
     """Fields of `Inputs`, except the columns. `Config` checks their lengths."""
 
     center: list[_Finite]
-    time_constants: Annotated[list[Positive], Field(max_length=20)]
+    gap: Annotated[float, Field(ge=1e-30, le=1e30)]
     shift: list[_Finite]
     scale: list[Annotated[float, Field(ge=0, le=1e30)]]
 
@@ -248,14 +248,22 @@ class Config(Schema):
         self._check_inputs()
         return self
 
+    @property
+    def encoder(self) -> Inputs | None:
+        """The encoder of known and static columns."""
+        if self.inputs is None:
+            return None
+        return Inputs(
+            known=self.columns.known, static=_tuples(self.columns.static), **_tuples(self.inputs.model_dump())
+        )
+
     def _check_inputs(self) -> None:
-        found, roles = self.inputs, self.columns
-        if found is None:
+        fitted, roles = self.encoder, self.columns
+        if fitted is None:
             if roles.known or roles.static:
                 raise ValueError("`inputs` must be there for known or static columns")
             return
-        fitted = Inputs(known=roles.known, static=_tuples(roles.static), **_tuples(found.model_dump()))
-        sizes = len(found.center), len(found.shift), len(found.scale)
+        sizes = len(fitted.center), len(fitted.shift), len(fitted.scale)
         if sizes != (len(roles.known), fitted.expected_size, fitted.expected_size):
             raise ValueError("`inputs` must fit the known and static columns")
         if (self.options.get("inputs"), self.options.get("later_inputs")) != (fitted.size, fitted.later):
@@ -379,9 +387,7 @@ def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: boo
     values = None if columns["values"] is None else tuple(columns["values"])
     columns |= {"values": values, "categories": forecaster.kinds_.categories, "static": _tuples(columns["static"])}
     forecaster.columns_ = Columns(**columns)
-    found = config.inputs
-    roles = {"known": forecaster.columns_.known, "static": forecaster.columns_.static}
-    forecaster.inputs_ = None if found is None else Inputs(**roles, **_tuples(found.model_dump()))
+    forecaster.inputs_ = config.encoder
     forecaster.names_, forecaster.gap_ = tuple(config.names), config.gap
     rows = {name: getattr(config, f"score_{name}") for name in _ROWS}
     forecaster.scores_ = {**config.scores, **rows, "coverage": [row.model_dump() for row in config.coverage]}

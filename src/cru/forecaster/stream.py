@@ -234,6 +234,13 @@ class Stream:
             if runs[0, place]
         }
 
+    def repeated(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the values of the known columns without a fill, to repeat them at a later time."""
+        if self.inputs is None:
+            return None
+        needed = [name for name, fill in self.forecaster.columns_.known.items() if fill is None]
+        return {name: values[name] for name in needed if name in values}
+
     def _arrive(self, id: object, time: Any, values: Any, static: Any = None) -> "Arrival | None":  # noqa: A002
         """Read an observation, and find the state of its series. Return None if it is late and dropped."""
         moment = self.forecaster.clock_.number(time)
@@ -254,7 +261,9 @@ class Stream:
             return Arrival(name, row, kept, batch, ())
         before = None if kept is None else kept.inputs
         features, after = self.inputs.step(name, moment, given, before, "values")
-        return Arrival(name, row, kept, dataclasses.replace(batch, extras={INPUTS: features.to(self.model.dtype)}), after)
+        return Arrival(
+            name, row, kept, dataclasses.replace(batch, extras={INPUTS: features.to(self.model.dtype)}), after
+        )
 
     def _after(self, arrived: "Arrival", state: State) -> SeriesState:
         """Return the state of a series after one observation. ``state`` is that of the model."""

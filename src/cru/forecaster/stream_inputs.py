@@ -13,7 +13,7 @@ from cru.data import SeriesSet
 from cru.errors import InputError, did_you_mean, literal
 from cru.forecaster.categories import category_name
 from cru.forecaster.input_columns import Reader, changed_static, unseen_category
-from cru.forecaster.inputs import INPUTS, KNOWN, STATIC, InputState
+from cru.forecaster.inputs import INPUTS, KNOWN, SCALES, STATIC, InputState
 from cru.forecaster.known_values import query_known, read_known_frame
 from cru.forecaster.queries import Query
 from cru.shapes import Float
@@ -36,11 +36,10 @@ class StreamInputs:
 
     def blank(self, count: int = 1) -> InputState:
         """Return the state of series without rows."""
-        known, scales, static = len(self.columns.known), len(self.encoder.time_constants), len(self.columns.static)
-        sizes = (count,), (count, known), (count, known, scales), (count, static)
-        return InputState(
-            *(torch.zeros(size, dtype=torch.float64) for size in sizes), torch.zeros(sizes[-1], dtype=torch.bool)
-        )
+        known, static = len(self.columns.known), len(self.columns.static)
+        sizes = (count,), (count, known), (count, known), (count, known, len(SCALES)), (count, static)
+        zeros = [torch.zeros(size, dtype=torch.float64) for size in sizes]
+        return InputState._make([*zeros, zeros[-1].bool()])
 
     def divide(self, values: Any, static: Any) -> tuple[Any, dict[str, Any]]:
         """Divide the values of a row into observations, and known and static values."""
