@@ -107,8 +107,8 @@ def plain(inputs: Inputs) -> Inputs:
         static=inputs.static,
         center=inputs.center,
         gap=inputs.gap,
-        shift=(0,) * size,
-        scale=(1,) * size,
+        shift=(0.0,) * size,
+        scale=(1.0,) * size,
     )
 
 
@@ -208,7 +208,7 @@ def test_a_stream_gives_the_numbers_of_the_batch_call(model, new):
                 assert numbers["std"] == pytest.approx(batch["std"], rel=1e-8)
     moment = float(at["t"].max())
     frame = at.assign(t=moment)
-    batch, streamed = exact.predict(early, at=frame), many.predict_many([moment], known=frame)
+    batch, streamed = exact.predict(early, at=frame), many.predict_many([moment], ids=range(6), known=frame)
     pd.testing.assert_frame_equal(streamed, batch, rtol=1e-7)
     judged = exact.anomalies(new).query("t >= 12").groupby(["s", "variable"]).head(1).set_index(["s", "variable"])
     first = new[new["t"] >= 12].dropna(subset=["y"]).groupby("s").head(1)
@@ -295,8 +295,6 @@ def test_every_method_takes_inputs(table, model, new, tmp_path):
     assert len(model.anomalies(new)) == 2 * len(new) - gaps
     test = model.backtest(new, horizon=5.0, cuts=2)
     assert test.scores(by=[]).query("model == 'model'")["rmse"].iloc[0] > 0
-    again = model.backtest(new, horizon=5.0, cuts=2, n_jobs=2)
-    pd.testing.assert_frame_equal(again.predictions, test.predictions)
     assert model.view(new, out=tmp_path / "page.html").exists() and model._repr_html_()
     assert model.score(new) < 1
 
@@ -342,8 +340,8 @@ def test_without_these_columns_nothing_is_needed(blind, table):
 
 
 def test_the_calendar_can_be_switched_off():
-    days = pd.date_range("2024-01-01", periods=60).tolist() * 3
-    frame = pd.DataFrame({"s": np.repeat([*"abc"], 60), "t": days, "y": np.random.default_rng(0).normal(size=180)})
+    days = pd.date_range("2024-01-01", periods=24).tolist() * 2
+    frame = pd.DataFrame({"s": np.repeat([*"ab"], 24), "t": days, "y": np.random.default_rng(0).normal(size=48)})
     used = Forecaster("structural", progress=False).fit(frame, id="s", time="t")
     off = Forecaster("structural", calendar=False, progress=False).fit(frame, id="s", time="t")
     assert used.options_["season"] and used.options_["periods"]
@@ -365,7 +363,7 @@ def test_the_calendar_can_be_switched_off():
         ({"static": ["t"]}, r"`static` must not name a column that has another role, got 't'\..*"),
         ({"known": ["ward"]}, r"column 'ward' must hold numbers, because it is known, got String\. Pass text as .*"),
         ({"known": {"plan": "first"}}, r"`known` must have fills that are None, 'last' or a finite number, got .*"),
-        ({"known": 3}, r"`known` must be a list of names of columns, got 3\."),
+        ({"known": [3]}, r"`known` must be a list of names of columns, got \[3\]\."),
         ({"static": ["plan"]}, r"column 'plan' must have one value for each series, .* in series '0'\. If it .*"),
         (
             {"known": ["dose"]},

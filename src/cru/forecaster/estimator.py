@@ -127,8 +127,8 @@ class Forecaster(Analysis):
         values: Sequence[str] | str | None = None,
         variable: str | None = None,
         kinds: Mapping[str, str] | None = None,
-        known: Sequence[str] | Mapping[str, float | str | None] | str | None = None,
-        static: Sequence[str] | str | None = None,
+        known: Any = None,
+        static: Any = None,
         duplicates: Literal["refuse", "mean"] = "refuse",
     ) -> "Forecaster":
         """Fit the model to a table and calibrate its intervals.

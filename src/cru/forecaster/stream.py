@@ -363,6 +363,8 @@ class Stream:
             return used
         for known in (True, False):
             chosen = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
+            if not len(chosen):
+                continue
             some = series.take(chosen)
             before = self.states.take(torch.from_numpy(rows[chosen])).inputs if known else None
             whole, after = self.inputs.advance(some, before)
