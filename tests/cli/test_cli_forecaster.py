@@ -1,13 +1,16 @@
 """`cru fit`, `forecast`, `impute`, `plot` and `view`, run as a user runs them."""
 
+import json
 import re
 from pathlib import Path
 
 import pandas as pd
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from cru import Forecaster
+from cru.cli import app
 from tests.cli.helpers import done, refused
 from tests.forecaster.conftest import stations
 
@@ -219,3 +222,36 @@ def test_kinds_are_declared_and_reported():
     assert (
         "column 'low' must hold whole numbers of at least 0" in refusal and "in series 's00' at time 2024-01" in refusal
     )
+
+
+def test_known_and_static_columns(tmp_path):
+    from tests.forecaster.test_inputs import clinic, future, past
+
+    table = clinic(12, 16).drop(columns="z")
+    past(table).to_csv("past.csv", index=False)
+    future(table).to_csv("future.csv", index=False)
+    roles = ("--id", "s", "--time", "t", "--known", "plan,dose=0,price=last", "--static", "age,ward")
+    options = ("--epochs", "1", "--no-calendar", "--out", "clinic")
+    said = done("fit", "past.csv", *roles, *options)
+    assert "Known: plan, dose, price." in said and "Static: age, ward." in said and "variables y." in said
+    model = Forecaster.load("clinic")
+    assert model.columns_.known == {"plan": None, "dose": 0.0, "price": "last"} and not model.calendar
+    ends = past(table).dropna(subset="y").groupby("s")["t"].max()
+    pd.DataFrame({"s": ends.index, "t": ends.to_numpy() + 1, "plan": 0.5}).to_csv("future.csv", index=False)
+    steps = ("--horizon", "1", "--every", "1", "--out", "forecast.csv")
+    assert "12 rows in forecast.csv" in done("forecast", "clinic", *steps, "--known", "future.csv")
+    assert "known values end before the horizon" in refused("forecast", "clinic", *steps)
+    assert "missing values in" in done("impute", "clinic", "past.csv", "--out", "imputed.csv")
+    lines = [
+        {"id": "a", "time": 1.0, "values": {"y": 1.0, "plan": 0.0, "ward": "west"}},
+        {"id": "a", "time": 2.0, "known": {"plan": 1.0}},
+        {"id": "a", "time": 2.0},
+    ]
+    text = "\n".join(map(json.dumps, lines))
+    result = CliRunner().invoke(app, ["stream", "clinic", "--ahead", "0.5"], input=text)
+    first, asked, wrong = map(json.loads, result.stdout.splitlines())
+    live = model.stream()
+    live.update("a", 1.0, lines[0]["values"])
+    assert first["predictions"] == live.predict("a", 1.5, known={"plan": 0.0})
+    assert asked["predictions"] == live.predict("a", 2.0, known={"plan": 1.0})
+    assert "`known` of 'plan' must have a value at every time" in wrong["error"]

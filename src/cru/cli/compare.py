@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cru.cli.console import make_console, print_warnings
-from cru.cli.options import Between, By, Cuts, Jobs, as_cuts, as_time, find_own_code
+from cru.cli.options import Between, By, Cuts, Jobs, Known, Static, as_cuts, as_known, as_names, as_time, find_own_code
 from cru.cli.scores import print_scores
 
 AUTO = "auto"  # name of the default model
@@ -26,6 +26,8 @@ def compare(
         str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
     ] = None,
     variable: Annotated[str | None, typer.Option(help="Column of variable names, for a long table.")] = None,
+    known: Known = None,
+    static: Static = None,
     average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
     every: Between = None,
     cuts: Cuts = "1",
@@ -42,6 +44,7 @@ def compare(
     from cru.forecaster import Forecaster
     from cru.forecaster.backtest import compare_models
     from cru.forecaster.comparison import check_keys
+    from cru.forecaster.input_columns import check_known, check_static
     from cru.forecaster.table_io import Columns, check_ending, read_training_table
     from cru.models.registry import entry
 
@@ -51,14 +54,22 @@ def compare(
     if not names or len(set(names)) < len(names):
         raise InputError("models", "be different names, separated by commas", repr(models))
     keys = check_keys([key.strip() for key in by.split(",") if key.strip()])
-    known = {"epochs": epochs, "minutes": minutes or None, "seed": seed}
+    settings = {"epochs": epochs, "minutes": minutes or None, "seed": seed}
     forecasters = {}
     for name in names:  # every name is checked before the long computation
         find_own_code(name)
-        forecasters[name] = Forecaster(**known) if name == AUTO else Forecaster(name, **known)  # type: ignore[arg-type]
+        forecasters[name] = Forecaster(**settings) if name == AUTO else Forecaster(name, **settings)  # type: ignore[arg-type]
         entry(forecasters[name].model)
     chosen = tuple(name.strip() for name in values.split(",")) if values else None
-    asked = Columns(id=id_, time=time, values=chosen, variable=variable, duplicates="mean" if average else "refuse")
+    asked = Columns(
+        id=id_,
+        time=time,
+        values=chosen,
+        variable=variable,
+        duplicates="mean" if average else "refuse",
+        known=check_known(as_known(known)),
+        static=check_static(as_names(static)),
+    )
     console = make_console()
     with print_warnings(console):
         series, clock, columns = read_training_table(table, asked)

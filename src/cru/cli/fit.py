@@ -1,12 +1,12 @@
 """``cru fit``: fit a forecaster to a table."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cru.cli.console import make_console, print_warnings
-from cru.cli.options import find_own_code
+from cru.cli.options import Known, Static, as_known, as_names, find_own_code
 from cru.cli.scores import print_better_baselines, print_errors
 from cru.errors import InputError
 
@@ -29,11 +29,14 @@ def fit(
             "Default: inferred."
         ),
     ] = None,
+    known: Known = None,
+    static: Static = None,
     average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
     model: Annotated[str, typer.Option(help="A model of `cru models`, or module:Class.")] = "mlp",
     base: Annotated[
         bool, typer.Option("--base/--no-base", help="Add the model to a structural model, or use it alone.")
     ] = True,
+    calendar: Annotated[bool, typer.Option(help="Use hour, weekday and season where times are dates.")] = True,
     epochs: Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)] = None,
     minutes: Annotated[float, typer.Option(help="Limit of processor time. 0 means no limit.", min=0.0)] = 4.0,
     seed: Annotated[int, typer.Option(help="Seed of split, initial weights and withheld values.", min=0)] = 0,
@@ -51,13 +54,20 @@ def fit(
     check_free(out)  # before the long computation
     stored = "Stored" if not out.exists() or not any(out.iterdir()) else "Stored in place of the older model"
     over = "structural" if base else None
-    forecaster = Forecaster(model, base=over, epochs=epochs, minutes=minutes or None, seed=seed)
+    forecaster = Forecaster(model, base=over, epochs=epochs, minutes=minutes or None, seed=seed, calendar=calendar)
     chosen = [name.strip() for name in values.split(",")] if values else None
-    columns = {"id": id_, "time": time, "values": chosen, "variable": variable, "kinds": _parse_kinds(kinds)}
+    columns: dict[str, Any] = {
+        "id": id_,
+        "time": time,
+        "values": chosen,
+        "variable": variable,
+        "kinds": _parse_kinds(kinds),
+    }
+    columns |= {"known": as_known(known), "static": as_names(static)}
     console = make_console()
     try:
         with print_warnings(console):
-            forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")  # type: ignore[arg-type]
+            forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")
     except KeyboardInterrupt:
         raise KeyboardInterrupt("nothing is stored, because nothing is fitted yet or Ctrl-C came twice.") from None
     forecaster.save(out, history=history)
@@ -65,6 +75,9 @@ def fit(
     variables = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     console.print(f"{len(series):,} series, {len(series.times):,} times, variables {variables}.", soft_wrap=True)
     console.print(f"Kinds of values: {forecaster.kinds_.describe()}.", soft_wrap=True, markup=False)
+    for title, found in (("Known", forecaster.columns_.known), ("Static", forecaster.columns_.static)):
+        if found:
+            console.print(f"{title}: {', '.join(found)}.", soft_wrap=True, markup=False)
     summary = f"R² {scores['r2']:.3f} (last value: {scores['r2_last_value']:.3f})"
     summary += f" on {scores['count']:,} withheld values of {scores['series']:,} series"
     if "coverage90" in scores:

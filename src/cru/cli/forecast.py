@@ -17,6 +17,9 @@ def forecast(
         Path | None, typer.Argument(help="Observations to start from. Default: the training table.")
     ] = None,
     every: Annotated[str | None, typer.Option(help="Step between forecasts. Default: about the typical gap.")] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="File with the id, time and known columns of the future. See `cru fit --known`.")
+    ] = None,
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
@@ -31,6 +34,6 @@ def forecast(
     steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
     console = make_console()
     with print_warnings(console):
-        predictions = forecaster.forecast(table, **steps, level=level or [50, 90])
+        predictions = forecaster.forecast(table, **steps, level=level or [50, 90], known=known)
         write_file(predictions, out)
     console.print(f"{len(predictions):,} rows in {out}.", soft_wrap=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cru.data.parsing import parse_number
+
 if TYPE_CHECKING:
     from cru.forecaster import Forecaster
     from cru.forecaster.clock import Clock
@@ -27,6 +29,16 @@ Cuts = Annotated[str, typer.Option(help="Number of cuts of each series, or times
 Between = Annotated[str | None, typer.Option(help="Time between two cuts. Default: the horizon or less.")]
 By = Annotated[str, typer.Option(help="Groups of the scores: any of variable, lead, series, separated by commas.")]
 Jobs = Annotated[int, typer.Option("--jobs", help="Number of processes.", min=1)]
+Known = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns of numbers known at every time, such as plan,price=last,dose=0. The fill after = replaces "
+        "missing values: the last value, or a number for times without an event."
+    ),
+]
+Static = Annotated[
+    str | None, typer.Option(help="Columns with one number or category for each series, separated by commas.")
+]
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Import the module:Class that the folder names. This runs its code.")
 ]
@@ -58,3 +70,22 @@ def as_cuts(text: str, clock: "Clock") -> Any:
     if re.fullmatch(r"-?\d+", text.strip()):
         return int(text)
     return [as_time(part.strip(), clock) for part in text.split(",") if part.strip()]
+
+
+def as_names(text: str | None) -> list[str] | None:
+    """Convert names that are separated by commas to a list."""
+    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def as_known(text: str | None) -> dict[str, float | str | None] | None:
+    """Convert the option --known to a mapping from names to fills. The forecaster rejects other fills.
+
+    >>> as_known("plan,price=last,dose=0")
+    {'plan': None, 'price': 'last', 'dose': 0.0}
+    """
+    found: dict[str, float | str | None] = {}
+    for part in as_names(text) or []:
+        name, equals, fill = part.partition("=")
+        number = parse_number(fill)
+        found[name.strip()] = None if not equals else fill.strip() if number is None else number
+    return found or None

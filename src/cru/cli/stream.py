@@ -43,8 +43,9 @@ def stream(
     """Read observations from standard input, one JSON object per line, and write a prediction for each.
 
     A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is an observation. A line without values is a query. A model
-    that was fitted without ids needs no id. The response to a wrong line is {"line": 3, "error": "..."}, and the stream
-    continues.
+    that was fitted without ids needs no id. Known and static columns belong to the values. "known": {"plan": 3} has the
+    known values of a query. After an observation with --ahead, they are those at the lead time, by default the same as
+    those of the observation. The response to a wrong line is {"line": 3, "error": "..."}, and the stream continues.
     """
     from cru.forecaster import Forecaster
     from cru.forecaster.anomalies import check_level
@@ -154,18 +155,23 @@ def respond(
         raise ValueError("a line must be one JSON object.") from None
     single = live.forecaster.columns_.id is None
     needed = {"time"} if single else {"id", "time"}
-    if not isinstance(message, dict) or not needed <= message.keys() <= {"id", "time", "values"}:
+    if not isinstance(message, dict) or not needed <= message.keys() <= {"id", "time", "values", "known", "static"}:
         first = "" if single else '"id", '
         raise ValueError(f'a line must be an object with {first}"time" and, for an observation, "values".')
     name, time, values = message.get("id"), message["time"], message.get("values")
     if values is not None and not isinstance(values, dict):
         raise ValueError('"values" must be an object from names to numbers.')
+    static, known = message.get("static"), message.get("known")
+    if values is not None and static is not None:
+        values, static = {**values, **static}, None
     found = {} if values is None or judged is None else live.anomalies(name, time, values, level=judged)
     if values is not None and not live.update(name, time, values):
         return {"id": name, "time": time, "dropped": "late"}
+    if known is None and values is not None:
+        known = live.repeated(values)
     if gap and values is not None:
         clock = live.forecaster.clock_
         later = clock.stamp(clock.number(time) + gap)
         time = later if clock.kind == "number" else later.isoformat()
-    predictions = {"predictions": live.predict(name, time, level=levels)}
+    predictions = {"predictions": live.predict(name, time, level=levels, known=known, static=static)}
     return {"id": name, "time": time} | ({"anomalies": found} if found else {}) | predictions

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import narwhals as nw
 import numpy as np
 
-from cru.errors import InputError
+from cru.errors import InputError, literal
 from cru.extras import MissingExtraError
 from cru.threads import check_fork
 
@@ -118,15 +118,13 @@ def require_columns(wanted: Sequence[str], columns: Any) -> None:
     """Check that a table has the columns ``wanted``.
 
     Raises:
-        ValueError: it lacks one.
+        InputError: it lacks one.
     """
     there = set(columns)
     missing = [name for name in wanted if name not in there]
     if missing:
-        raise ValueError(
-            f"the table must have the columns {', '.join(map(repr, missing))}; "
-            f"it has {', '.join(map(repr, list(columns)[:20]))}."
-        )
+        has = ", ".join(map(repr, list(columns)[:20]))
+        raise InputError(rule=literal(f"have the columns {', '.join(map(repr, missing))}; it has {has}"))
 
 
 def _column(series: nw.Series[Any]) -> Column:

@@ -61,7 +61,7 @@ class SeriesSet:
     task: Task | None = None
     scaler: Scaler | None = None
     per_time: Mapping[str, Shaped[np.ndarray, "row ..."]] = field(default_factory=dict)
-    per_series: Mapping[str, Shaped[np.ndarray, " series"]] = field(default_factory=dict)
+    per_series: Mapping[str, Shaped[np.ndarray, "series ..."]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -107,7 +107,9 @@ class Analysis(Estimator):
 
         return describe(cast("Forecaster", self))
 
-    def components(self, table: Any = None, at: Any = None, *, horizon: Any = None, every: Any = None) -> Any:
+    def components(
+        self, table: Any = None, at: Any = None, *, horizon: Any = None, every: Any = None, known: Any = None
+    ) -> Any:
         """Divide every prediction into its components.
 
         The components of the structural model are ``level``, up to three processes from ``slow`` to ``fast``, one
@@ -122,6 +124,7 @@ class Analysis(Estimator):
             at: times, as in `predict`. None: the times of the observations, if there is no ``horizon``.
             horizon: length of a forecast, as in `forecast`.
             every: step of a forecast, as in `forecast`.
+            known: known values of a forecast, as in `forecast`.
 
         Returns:
             A frame with the columns id, time, ``variable``, ``component``, ``mean`` and ``std``.
@@ -141,7 +144,7 @@ class Analysis(Estimator):
         from cru.forecaster.components import components
 
         self._check_fitted()
-        return components(cast("Forecaster", self), table, at=at, horizon=horizon, every=every)
+        return components(cast("Forecaster", self), table, at=at, horizon=horizon, every=every, known=known)
 
     def anomalies(self, table: Any = None, level: Any = 0.001) -> Any:
         """Report how unexpected each observation is, given the observations before it.

@@ -1,6 +1,7 @@
 """Backtest a forecaster: cut series at several times, predict what follows, and compare with what happened."""
 
 import copy
+import dataclasses
 import multiprocessing
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from cru.forecaster.baselines import RULES, Baselines, fit_baselines
 from cru.forecaster.clock import Clock
 from cru.forecaster.comparison import GRID, Comparison, Losses, calibrated_entries, check_keys, vary
 from cru.forecaster.cuts import TOLERANCE, cut_times, lead_ranges, range_names
+from cru.forecaster.fitting import needs_base
+from cru.forecaster.inputs import KNOWN
 from cru.forecaster.kinds import Kinds
 from cru.forecaster.queries import check_lead_times, check_levels, drop_empty_rows, lead_times, predict_scaled
 from cru.forecaster.table_io import Columns, id_entries
@@ -86,7 +89,7 @@ class Backtest:
 class Plan(NamedTuple):
     """What a backtest predicts."""
 
-    series: SeriesSet  # rows with an observation, in the user's units
+    series: SeriesSet  # rows with an observation or known values, in the user's units
     clock: Clock
     columns: Columns
     cuts: Float[np.ndarray, "series cut"]  # NaN: a series has no such cut
@@ -169,6 +172,8 @@ def compare_models(
 ) -> Backtest:
     """Fit several forecasters to the observations before each cut, and compare their predictions of the rest.
 
+    A model that cannot use known and static columns goes without them.
+
     Args:
         series: the table, from `read_training_table`.
         clock: of its times.
@@ -186,8 +191,16 @@ def compare_models(
     plan = make_plan(series, clock, columns, horizon=horizon, every=every, cuts=cuts, level=level)
     found: dict[str, Predicted] = {}
     for name, forecaster in forecasters.items():
-        found[name] = run(plan, forecaster, refit=True, n_jobs=n_jobs, baselines=not found, title=name)
+        one = plan if needs_base(forecaster.model, forecaster.base) else _without_inputs(plan)
+        found[name] = run(one, forecaster, refit=True, n_jobs=n_jobs, baselines=not found, title=name)
     return _result(plan, found, polars=columns.polars)
+
+
+def _without_inputs(plan: Plan) -> Plan:
+    """Remove known and static values from a plan, for a model that cannot use them."""
+    series = dataclasses.replace(plan.series, per_time={}, per_series={})
+    columns = dataclasses.replace(plan.columns, known={}, static={})
+    return plan._replace(series=drop_empty_rows(series), columns=columns)
 
 
 def make_plan(
@@ -203,11 +216,11 @@ def make_plan(
             raise InputError(rule="not have the name of a column of a backtest", hint="Rename it.", column=name)
     length = clock.duration(horizon, "horizon")
     step = None if every is None else clock.duration(every, "every")
-    series = drop_empty_rows(series)
+    series = series if KNOWN in series.per_time else drop_empty_rows(series)
     times = cut_times(series, clock, horizon=length, every=step, cuts=cuts)
-    owner = series.series_index
+    owner, observed = series.series_index, np.asarray(series.mask.any(1))
     follows = [
-        (times[owner, k] < series.times) & (series.times <= times[owner, k] + (1 + TOLERANCE) * length)
+        observed & (times[owner, k] < series.times) & (series.times <= times[owner, k] + (1 + TOLERANCE) * length)
         for k in range(times.shape[1])
     ]
     used = [k for k, rows in enumerate(follows) if rows.any()]
@@ -259,13 +272,13 @@ def run_job(job: Job) -> Predicted:
     rivals = None
     if job.baselines:
         plain, seed = Scaler.fit(past.values, past.mask), forecaster._plain_params()["seed"]
-        rivals = fit_baselines(past, plain, job.clock, seed=seed, levels=job.levels)
+        rivals = fit_baselines(drop_empty_rows(past), plain, job.clock, seed=seed, levels=job.levels)
     return Predicted.join([_predict(job, forecaster, rivals, some) for some in _chunks(job)])
 
 
 def _predict(job: Job, forecaster: "Forecaster", rivals: Baselines | None, some: np.ndarray) -> Predicted:
     """Predict some of the series after their cuts."""
-    series, cut = job.series.take(some), job.cut[some]
+    series, cut = drop_empty_rows(forecaster.encoded(job.series.take(some))), job.cut[some]
     owner = series.series_index
     later = (series.times > cut[owner])[:, None]
     wanted, shown = series.mask & later, hide(series, later)
@@ -324,7 +337,8 @@ def _jobs(plan: Plan, forecaster: "Forecaster", *, refit: bool, baselines: bool)
         series = plan.series.take(number)
         within = series.times <= at[series.series_index] + (1 + TOLERANCE) * plan.horizon
         series = series.keep(within)
-        later = np.add.reduceat(series.times > at[series.series_index], series.offsets[:-1]) > 0
+        after = series.mask.any(1) & (series.times > at[series.series_index])
+        later = np.add.reduceat(after, series.offsets[:-1]) > 0
         scored = later & ~np.isnan(cut[number])
         yield Job(forecaster, plan.clock, plan.columns, series, number, at, scored, plan.levels, refit, baselines)
 

@@ -89,8 +89,13 @@ def find_categories(table: DataTable, layout: Layout, names: Iterable[str]) -> d
         if len(seen) > MOST:
             rule = f"have at most {MOST} categories, because its kind is 'category'"
             raise InputError(rule=rule, found=len(seen), hint="Group rare categories, or leave it out.", column=name)
-        found[name] = tuple(sorted(seen, key=_order))
+        found[name] = sorted_categories(seen)
     return found
+
+
+def sorted_categories(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort the names of categories: numbers by size, before other texts."""
+    return tuple(sorted(names, key=_order))
 
 
 def encode(table: DataTable, layout: Layout, categories: Categories, place: Callable[[int], Place]) -> DataTable:

@@ -16,11 +16,8 @@ from cru.forecaster.queries import (
     Query,
     calibrated,
     drop_empty_rows,
-    forecast_times,
-    insert_query_times,
     lead_times,
     predict_scaled,
-    requested_times,
 )
 from cru.forecaster.table_io import long_frame
 from cru.layers.modes import evaluating
@@ -88,17 +85,16 @@ class Division(NamedTuple):
     std: Float[np.ndarray, "n variable component"]
 
 
-def components(forecaster: "Forecaster", table: Any, *, at: Any, horizon: Any, every: Any) -> Any:
+def components(forecaster: "Forecaster", table: Any, *, at: Any, horizon: Any, every: Any, known: Any) -> Any:
     """Return a frame of the components. See `Forecaster.components`."""
     check_structural(forecaster)
     if at is not None and horizon is not None:
         raise InputError("at", "be given, or {horizon}, and not both")
     series = forecaster._series(table)
     if at is not None:
-        query = insert_query_times(*requested_times(series, at, forecaster.clock_, forecaster.columns_))
+        query, _ = forecaster._requested(series, at)
     elif horizon is not None:
-        step = {"horizon": horizon, "every": every, "gap": forecaster.gap_}
-        query = insert_query_times(series, forecast_times(series, forecaster.clock_, **step))
+        query, _ = forecaster._ahead(series, horizon, every, known)
     else:
         series = drop_empty_rows(series)
         query = Query(series, np.arange(len(series.times)))

@@ -16,6 +16,7 @@ from cru.data.series import group_by_length
 from cru.forecaster.masking import make_training_task
 from cru.layers.modes import evaluating
 from cru.models.corrected import CONSTANTS, CorrectedModel, Correction, correction_loss
+from cru.models.mlp import MLPModel
 from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
@@ -25,6 +26,7 @@ MANY = 20  # with at least so many series, a fold consists of whole series, othe
 BLOCKS = 8  # approximate number of blocks per fold in each series
 TRUSTED = 2  # time points that determine the trust, as a multiple of `CorrectionSettings.validation`
 SHARES = 11  # number of candidate shares of a correction, from 0 to 1
+PENALTY = 200.0  # of the linear start, as a number of targets
 FEW_TARGETS = 200  # targets at which a variable's own share and the common share have equal weight
 TOGETHER = 64  # series per batch of the structural model
 
@@ -74,7 +76,7 @@ def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     else:
         size = np.maximum(series.lengths // (BLOCKS * folds), 10)
         fold = (series.step_index // size[series.series_index] + series.series_index) % folds
-    return dataclasses.replace(series, per_time={FOLD: fold.astype(np.int64)})
+    return dataclasses.replace(series, per_time={**series.per_time, FOLD: fold.astype(np.int64)})
 
 
 def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Generator) -> SeriesSet:
@@ -162,6 +164,8 @@ def train_corrections(
             for epoch in range(epochs):
                 begun = time.perf_counter()
                 drawn = _draw(model, series, size, settings, (seed, epoch), "correction windows")
+                if epoch == 0 and model.config.inputs:
+                    _start_linear(model, drawn)
                 loss = _epoch(model, drawn, optimizer, epoch, epochs, settings)
                 score = _score(model, rows)
                 better = score < best
@@ -227,6 +231,29 @@ def _epoch(
         optimizer.step()
         total += float(loss.detach().mean())
     return total / max(1, steps)
+
+
+@torch.no_grad()
+def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
+    """Set the linear part of each network to the ridge regression of the errors on the inputs besides observations.
+
+    A known cause of a variable explains far more than any other feature, and a few epochs cannot find it.
+
+    Args:
+        model: with networks that correct nothing so far.
+        rows: of the first epoch.
+    """
+    network, count, size = model.network, model.config.inputs, rows.x.shape[1]
+    assert isinstance(network, MLPModel)
+    x = rows.x[:, size - count :].double()
+    error = rows.error.double().clamp(-CONSTANTS.max_error, CONSTANTS.max_error)
+    for k in range(model.members):
+        among = (rows.fold != k) if (rows.fold != k).any() else torch.ones_like(rows.fold, dtype=torch.bool)
+        for variable in range(error.shape[1]):
+            wanted = among & rows.wanted[:, variable]
+            own, missed = x[wanted], error[wanted, variable]
+            square = own.T @ own + PENALTY * torch.eye(count, dtype=x.dtype)
+            network.skip[k, size - count : size, variable] = torch.linalg.solve(square, own.T @ missed).to(model.dtype)
 
 
 @torch.no_grad()

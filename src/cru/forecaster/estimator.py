@@ -14,7 +14,10 @@ from cru.forecaster.analysis import Analysis
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.error_distribution import ErrorDistribution
+from cru.forecaster.input_columns import Reader, check_known, check_roles, check_static
+from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kind, Kinds, check_kinds
+from cru.forecaster.known_values import query_known, read_known_frame
 from cru.forecaster.queries import (
     Query,
     calibrated,
@@ -71,6 +74,7 @@ class Forecaster(Analysis):
         learning_rate: initial learning rate of a recurrent model; it decays to a tenth. The default model ignores it.
         seed: seed of the split, the initial weights and the choice of withheld values.
         progress: show progress bars on a terminal and in a notebook.
+        calendar: use hour, weekday and season where times are dates. False: only periods that the values show.
 
     >>> from cru import Forecaster
     >>> table = cru.data.sample("weather")
@@ -90,6 +94,7 @@ class Forecaster(Analysis):
     kinds_: Kinds  # of the variables of the table
     options_: dict[str, Any]  # of the fitted model, defaults included
     gap_: float  # median time between observations, in the unit of the clock
+    inputs_: Inputs | None  # encoder of known and static columns
     history_: SeriesSet | None  # the training table; forecasts start at its end
     scores_: dict[str, Any]  # on held-out values
 
@@ -106,11 +111,12 @@ class Forecaster(Analysis):
         learning_rate: float = 5e-3,
         seed: int = 0,
         progress: bool = True,
+        calendar: bool = True,
     ) -> None:
         self.model, self.base, self.options = model, base, options
         self.epochs, self.minutes, self.patience = epochs, minutes, patience
         self.batch_size, self.learning_rate = batch_size, learning_rate
-        self.seed, self.progress = seed, progress
+        self.seed, self.progress, self.calendar = seed, progress, calendar
 
     def fit(
         self,
@@ -122,6 +128,8 @@ class Forecaster(Analysis):
         values: Sequence[str] | str | None = None,
         variable: str | None = None,
         kinds: Mapping[str, str] | None = None,
+        known: Any = None,
+        static: Any = None,
         duplicates: Literal["refuse", "mean"] = "refuse",
     ) -> "Forecaster":
         """Fit the model to a table and calibrate its intervals.
@@ -138,6 +146,10 @@ class Forecaster(Analysis):
             variable: the column of a long table that names the variable of a row.
             kinds: the kind of some variables, such as ``{"rain": "nonnegative"}``: "number", "nonnegative", "count",
                 "binary" or "category". Kinds that are not given are inferred.
+            known: columns of numbers that are known at every time, also in the future, such as a plan or a weather
+                forecast. A list of names, or a mapping from names to fills, which replace missing values: "last" is the
+                last known value, and a number is the value at all times without an event, such as 0 for doses.
+            static: columns of numbers or categories with one value for each series.
             duplicates: "refuse" two rows of a series at the same time, or take their "mean".
 
         Returns:
@@ -156,8 +168,16 @@ class Forecaster(Analysis):
         chosen = (values,) if isinstance(values, str) else None if values is None else tuple(values)
         categories: dict[str, tuple[str, ...]] = {name: () for name, kind in declared.items() if kind == "category"}
         asked = Columns(
-            id=id, time=time, values=chosen, variable=variable, duplicates=duplicates, categories=categories
+            id=id,
+            time=time,
+            values=chosen,
+            variable=variable,
+            duplicates=duplicates,
+            categories=categories,
+            known=check_known(known),
+            static=check_static(static),
         )
+        check_roles(asked, declared)
         return self._fit(*read_training_table(table, asked), declared)
 
     def _fit(self, series: SeriesSet, clock: Clock, columns: Columns, declared: Mapping[str, Kind]) -> "Forecaster":
@@ -175,6 +195,10 @@ class Forecaster(Analysis):
         found_kinds.check(series, clock)
         if params["base"] not in (None, "structural"):
             raise InputError("base", "be 'structural' or None", f"{params['base']!r}")
+        history, inputs = series, None
+        if columns.known or columns.static:
+            inputs = Inputs.fit(series, columns.known, columns.static, median_gap(series))
+            series = inputs.encode(series)
         given = params["options"] or {}
         alone = not needs_base(name, params["base"])
         own = {key: params[key] for key in ("batch_size", "learning_rate", "patience", "minutes")}
@@ -200,13 +224,16 @@ class Forecaster(Analysis):
                 epochs=params["epochs"],
                 seed=seed,
                 callback=callback,
+                calendar=bool(params["calendar"]),
+                inputs=inputs,
             )
             _warn([callback.warning] if callback.warning else [], stacklevel=4)
             callback.on_stage("calibration")
             errors = errors_of(fitted.model, fitted.judged, constant(series), seed=seed, predict=fitted.predict)
             self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, fitted.scaler
             self.clock_, self.columns_ = clock, columns
-            self.names_, self.options_, self.history_ = series.names, fitted.options, series
+            self.names_, self.options_, self.history_ = series.names, fitted.options, history
+            self.inputs_ = inputs
             self.gap_ = median_gap(series)
             self.kinds_ = found_kinds
             calibration = errors.calibration(fitted.scaler, found_kinds).widened(len(series))
@@ -238,6 +265,7 @@ class Forecaster(Analysis):
         Args:
             table: the observations, with the columns of the training table. None: the training table.
             at: a list of times for all series, a dictionary {id: times}, or a frame with the columns of id and time.
+                Known columns without a fill need a frame that has them, too.
             level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
 
         Returns:
@@ -250,10 +278,12 @@ class Forecaster(Analysis):
         """
         self._check_fitted()
         levels = check_levels(level)
-        series, times = requested_times(self._series(table), at, self.clock_, self.columns_)
-        return self._answer(insert_query_times(series, times), levels, polars=self._polars(table))
+        query, _ = self._requested(self._series(table), at)
+        return self._answer(query, levels, polars=self._polars(table))
 
-    def forecast(self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,)) -> Any:
+    def forecast(
+        self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,), known: Any = None
+    ) -> Any:
         """Forecast every variable after the last observation of each series.
 
         Args:
@@ -261,6 +291,8 @@ class Forecaster(Analysis):
             horizon: how far to forecast: a text such as "30D" or a timedelta for dates, a number for numbers.
             every: the step between two forecasts, in the same form. None: a round step near the median gap.
             level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+            known: a frame with the columns of id, time and known values after the table. Rows at any time count, and
+                columns without a fill need a value at every forecast time. None: the table has them.
 
         Returns:
             A frame like that of `predict`.
@@ -271,8 +303,8 @@ class Forecaster(Analysis):
         """
         self._check_fitted()
         levels, series = check_levels(level), self._series(table)
-        times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
-        query, polars, unit = insert_query_times(series, times), self._polars(table), self.clock_.unit_of(horizon)
+        query, _ = self._ahead(series, horizon, every, known)
+        polars, unit = self._polars(table), self.clock_.unit_of(horizon)
         return self._answer(query, levels, polars=polars, title="forecast", unit=unit)
 
     def impute(self, table: Any = None, level: Any = (90,)) -> Any:
@@ -299,7 +331,15 @@ class Forecaster(Analysis):
         return self._answer(Query(series, rows), levels, polars=polars, wanted=wanted, title="impute")
 
     def sample(
-        self, n: int, table: Any = None, *, at: Any = None, horizon: Any = None, every: Any = None, seed: int = 0
+        self,
+        n: int,
+        table: Any = None,
+        *,
+        at: Any = None,
+        horizon: Any = None,
+        every: Any = None,
+        seed: int = 0,
+        known: Any = None,
     ) -> Any:
         """Draw sample trajectories of every series.
 
@@ -313,6 +353,7 @@ class Forecaster(Analysis):
             horizon: length of a forecast, as in `forecast`.
             every: step of a forecast, as in `forecast`.
             seed: seed of the draws.
+            known: known values of a forecast, as in `forecast`.
 
         Returns:
             A frame with the columns ``sample``, id, time, ``variable`` and ``value``.
@@ -329,17 +370,13 @@ class Forecaster(Analysis):
             raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
         if (at is None) == (horizon is None):
             raise InputError("at", "be given, or {horizon}, and not both")
-        series = self._series(table)
-        if at is None:
-            times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
-        else:
-            series, times = requested_times(series, at, self.clock_, self.columns_)
-        query = insert_query_times(series, times)
+        found = self._series(table)
+        query, times = self._ahead(found, horizon, every, known) if at is None else self._requested(found, at)
         lead = lead_times(query.series, causal=self.model_.causal)[query.rows]
         unit = self.clock_.unit_of(horizon)
         _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=3)
-        drawn = trajectories(self, series, times, n, seed=seed)
-        size = len(self.names_)
+        drawn = trajectories(self, query, times, n, seed=seed)
+        series, size = query.series, len(self.names_)
         return long_frame(
             self.columns_,
             self.clock_,
@@ -437,10 +474,40 @@ class Forecaster(Analysis):
             self.kinds_.check(series, self.clock_)
             _warn(self.kinds_.warnings(series), stacklevel=4)
             _warn(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)
-            return series
+            return self.encoded(series)
         if self.history_ is None:
             raise InputError("table", "be given: this model was saved without the observations of its training table")
-        return self.history_
+        return self.encoded(self.history_)
+
+    def encoded(self, series: SeriesSet) -> SeriesSet:
+        """Add the features of known and static values to series, if there are any."""
+        return series if self.inputs_ is None else self.inputs_.encode(series)
+
+    def query(self, series: SeriesSet, times: Sequence[np.ndarray], *, hold: bool = False) -> Query:
+        """Add requested times to series. The arguments are those of `query_known`."""
+        if self.inputs_ is None:
+            return insert_query_times(series, times)
+        return query_known(series, times, self.inputs_, Reader(self.columns_, self.clock_), hold=hold)
+
+    def _requested(self, series: SeriesSet, at: Any) -> tuple[Query, list[np.ndarray]]:
+        """Return the query of requested times, and these times. See `predict` for ``at``."""
+        wanted, times = requested_times(series, at, self.clock_, self.columns_)
+        if self.inputs_ is None:
+            return insert_query_times(wanted, times), times
+        reader = Reader(self.columns_, self.clock_)
+        frame = read_known_frame(at, reader, "at") if hasattr(at, "columns") else None
+        return query_known(wanted, times, self.inputs_, reader, frame=frame), times
+
+    def _ahead(self, series: SeriesSet, horizon: Any, every: Any, known: Any) -> tuple[Query, list[np.ndarray]]:
+        """Return the query of forecast times, and these times. See `forecast` for the arguments."""
+        times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
+        if self.inputs_ is None or not self.columns_.known:
+            if known is not None:
+                raise InputError("known", "be left out: the model was fitted without known columns")
+            return self.query(series, times), times
+        reader = Reader(self.columns_, self.clock_)
+        frame = None if known is None else read_known_frame(known, reader, "known")
+        return query_known(series, times, self.inputs_, reader, frame=frame, argument="known"), times
 
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)

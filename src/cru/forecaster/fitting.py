@@ -11,9 +11,11 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
+from cru.errors import InputError
 from cru.evaluation import evaluate
 from cru.forecaster.clock import Clock, find_calendar
 from cru.forecaster.corrections import FOLD, draw_parts, train_corrections, with_folds
+from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kinds
 from cru.forecaster.masking import make_training_task
 from cru.forecaster.periods import find_periods
@@ -166,6 +168,8 @@ def fit_model(
     epochs: int | None,
     seed: int,
     callback: Callback | None,
+    calendar: bool = True,
+    inputs: Inputs | None = None,
 ) -> Fitted:
     """Scale a table, and fit a model to it: alone, or on top of a structural model.
 
@@ -182,17 +186,24 @@ def fit_model(
         epochs: number of epochs for a network without a memory, None for the default.
         seed: of all random numbers.
         callback: is called after every epoch.
+        calendar: use calendar periods where times are dates.
+        inputs: encoder of the inputs besides the observations, which the series hold in ``per_time``.
+
+    Raises:
+        InputError: there are inputs, and the model cannot use them.
     """
     wide = len(series.names) > MOST_VARIABLES
     above = needs_base(model, base) and not wide
     alone = model == "mlp" and base is not None and wide
+    if inputs is not None and not above:
+        raise _unusable(inputs, wide=needs_base(model, base))
     if not (above or alone or model.startswith("structural")):
         parts = Parts(*(part.scaled_by(scaler) for part in parts))
         made = learn(parts, model=model, options=options, training=training, seed=seed, callback=callback)
         return Fitted(made, model, dict(options), scaler, parts.validation, None)
     name = "corrected" if above else "structural" if alone else model
-    chosen = structural_options(series, clock)
-    calendar = chosen.pop("calendar")
+    chosen = structural_options(series, clock if calendar else Clock())
+    phases = chosen.pop("calendar")
     pieces = _pieces(series)
     gap = median_gap(series)
     config = StructuralConfig(**chosen)
@@ -201,7 +212,9 @@ def fit_model(
     check_sensible(series, scaler)
     if above:
         given = [f"{key}={json.dumps(value)}" for key, value in options.items()]
-        chosen |= {"network": model, "network_options": given, "gap": gap, "calendar": calendar}
+        chosen |= {"network": model, "network_options": given, "gap": gap, "calendar": phases}
+        if inputs is not None:
+            chosen |= {"inputs": inputs.size, "later_inputs": inputs.later}
         if not entry(model).model.pointwise:
             scaled = Parts(*(part.scaled_by(scaler) for part in parts))
             made = learn(scaled, model=name, options=chosen, training=training, seed=seed, callback=callback)
@@ -224,6 +237,15 @@ def fit_model(
 
     judged = draw_parts(folded, rows, LONG, generator(seed, "judged"))
     return Fitted(made.eval(), name, chosen, scaler, judged, predict)
+
+
+def _unusable(inputs: Inputs, *, wide: bool) -> InputError:
+    """Make the error for a model that cannot use known and static columns."""
+    argument = "known" if inputs.known else "static"
+    if wide:
+        return InputError(argument, f"be left out of a table with more than {MOST_VARIABLES} variables")
+    rule = "be left out, because this model cannot use it"
+    return InputError(argument, rule, hint="Use a network with {base='structural'}, as the default model does.")
 
 
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cru.errors import printable
-from cru.forecaster.queries import drop_empty_rows, insert_query_times, last_observation_times
+from cru.forecaster.queries import drop_empty_rows, last_observation_times
 from cru.forecaster.series_view import predict_curves
 from cru.forecaster.view import default_horizon, write_time
 from cru.reporting.svg import SeriesFigure, draw_series
@@ -42,8 +42,10 @@ def _figure(forecaster: "Forecaster") -> str:
     """Draw the first frequent variable of the series with most observations, with a forecast."""
     if forecaster.history_ is None:
         return ""
-    series = drop_empty_rows(forecaster.history_)
-    one = series.take([int(series.lengths.argmax())])
+    table = forecaster._series(None)
+    series = drop_empty_rows(table)
+    number = int(series.lengths.argmax())
+    one, whole = series.take([number]), table.take([number])
     count = one.mask.sum(0)
     variable = int((count >= _OFTEN * count.max()).argmax())
     last = float(last_observation_times(one)[0])
@@ -51,7 +53,7 @@ def _figure(forecaster: "Forecaster") -> str:
     shown = one.times >= first
     ahead = max(min(default_horizon(forecaster, series), (last - first) / 4), forecaster.gap_)
     times = choose_curve_times(one.times[shown], ahead, _POINTS, causal=forecaster.model_.causal)
-    answer = predict_curves(forecaster, insert_query_times(one, [times]), (50.0, 90.0))
+    answer = predict_curves(forecaster, forecaster.query(whole, [times], hold=True), (50.0, 90.0))
     seen = shown & one.mask[:, variable]
     bands = {
         level: (answer.bounds[f"lo-{level:g}"][:, variable], answer.bounds[f"hi-{level:g}"][:, variable])

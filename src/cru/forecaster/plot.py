@@ -11,7 +11,7 @@ from cru.errors import InputError, did_you_mean, literal, some
 from cru.forecaster.calibration import Z90
 from cru.forecaster.components import CORRECTION, Division, check_structural, divide, time_constants
 from cru.forecaster.estimator import Forecaster
-from cru.forecaster.queries import Query, insert_query_times, last_observation_times
+from cru.forecaster.queries import Query, last_observation_times
 from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, style_axes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def draw(
     # Points just before each observation show how a causal model jumps there.
     tick = (end + ahead - first) * 1e-4
     grid = np.unique(np.concatenate([np.linspace(first, end + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
-    query = insert_query_times(seen, [grid[grid >= first]])
+    query = forecaster.query(seen, [grid[grid >= first]], hold=True)
     said = forecaster._answer(query, (50.0, 90.0), polars=False)
     shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[: 1 if components else _PANELS])
     if variable is not None:

@@ -356,16 +356,36 @@ def insert_query_times(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]])
     """
     series, asked = drop_empty_rows(series), [np.unique(times) for times in at]
     counts = np.array([len(times) for times in asked], np.int64)
-    owner = np.concatenate([series.series_index, np.repeat(np.arange(len(series)), counts)])
-    times = np.concatenate([series.times, *asked])
-    is_query = np.arange(len(times)) >= len(series.times)
-    order = np.lexsort((is_query, times, owner))  # an observation comes before a query at the same time
-    owner, times, is_query = owner[order], times[order], is_query[order]
+    added = add_rows(series, np.repeat(np.arange(len(series)), counts), np.concatenate([np.empty(0), *asked]))
+    return Query(added.series, added.new)
+
+
+class AddedRows(NamedTuple):
+    """Series with further rows, and where the rows are."""
+
+    series: SeriesSet  # without ``per_time``
+    old: Int64[np.ndarray, " row"]  # of the rows that the series had
+    new: Int64[np.ndarray, " added"]  # of the added rows, in the order given
+
+
+def add_rows(series: SeriesSet, number: Int64[np.ndarray, " added"], moments: Float[np.ndarray, " added"]) -> AddedRows:
+    """Add rows without observations. A row at the time of another one is not added again.
+
+    Args:
+        series: the series.
+        number: the series of each added row.
+        moments: the time of each added row.
+    """
+    size = len(series.times)
+    owner, times = np.concatenate([series.series_index, number]), np.concatenate([series.times, moments])
+    is_new = np.arange(len(times)) >= size
+    order = np.lexsort((is_new, times, owner))  # an old row comes before a new one at the same time
+    owner, times, is_new = owner[order], times[order], is_new[order]
     repeats = np.zeros(len(times), bool)
-    repeats[1:] = is_query[1:] & (np.diff(owner) == 0) & (np.diff(times) == 0)
+    repeats[1:] = is_new[1:] & (np.diff(owner) == 0) & (np.diff(times) == 0)
     place = np.cumsum(~repeats) - 1
     source = order[~repeats]
-    old = source < len(series.times)
+    old = source < size
     values = np.zeros((len(source), *series.input_shape), series.values.dtype)
     mask = np.zeros(values.shape, bool)
     values[old], mask[old] = series.values[source[old]], series.mask[source[old]]
@@ -377,7 +397,9 @@ def insert_query_times(series: SeriesSet, at: Sequence[Float[np.ndarray, " _"]])
         offsets=np.searchsorted(owner[~repeats], np.arange(len(series) + 1)).astype(np.int64),
         per_time={},
     )
-    return Query(widened, place[is_query])
+    where = np.empty(len(times), np.int64)
+    where[order] = place
+    return AddedRows(widened, where[:size], where[size:])
 
 
 MOST = 100_000  # largest number of steps in a forecast
@@ -447,7 +469,9 @@ def requested_times(
     known = set(series.ids)
     new = [name for name in wanted if name not in known]
     offsets = np.append(series.offsets, np.full(len(new), series.offsets[-1]))
-    series = dataclasses.replace(series, ids=(*series.ids, *new), offsets=offsets)
+    unknown = {name: np.full((len(new), *part.shape[1:]), np.nan) for name, part in series.per_series.items()}
+    per_series = {name: np.concatenate([part, unknown[name]]) for name, part in series.per_series.items()}
+    series = dataclasses.replace(series, ids=(*series.ids, *new), offsets=offsets, per_series=per_series)
     chosen = [number for number, name in enumerate(series.ids) if name in wanted]
     return series.take(chosen), [wanted[series.ids[number]] for number in chosen]
 

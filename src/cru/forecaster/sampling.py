@@ -15,7 +15,6 @@ from cru.forecaster.queries import (
     Query,
     ScaledPrediction,
     drop_empty_rows,
-    insert_query_times,
     lead_time_of,
     lead_times,
     predict_scaled,
@@ -41,9 +40,7 @@ class Drawn(NamedTuple):
     values: Float[np.ndarray, "row variable"]
 
 
-def trajectories(
-    forecaster: "Forecaster", series: SeriesSet, times: Sequence[np.ndarray], n: int, *, seed: int
-) -> Drawn:
+def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndarray], n: int, *, seed: int) -> Drawn:
     """Draw ``n`` trajectories of each series by ensemble copula coupling (Schefzik et al. 2013).
 
     An ensemble draws values one time after another. Each drawn value becomes an observation for the next step. Errors
@@ -53,12 +50,12 @@ def trajectories(
 
     Args:
         forecaster: a fitted forecaster.
-        series: the observations, in the user's units.
+        query: the observations, in the user's units, and the times to sample.
         times: the times to sample, for each series.
         n: number of trajectories of each series.
         seed: seed of the draws.
     """
-    rng, series, size = generator(seed, "trajectories"), drop_empty_rows(series), len(forecaster.names_)
+    rng, series, size = generator(seed, "trajectories"), drop_empty_rows(query.series), len(forecaster.names_)
     asked = [np.unique(each) for each in times]
     counts = np.array([len(each) for each in asked], np.int64)
     onward = forecaster.model_.streams and _later(series, asked)
@@ -69,21 +66,27 @@ def trajectories(
     numbers = np.unique(part)
     with ProgressBar("sample", 100 * len(numbers), show=forecaster.progress) as bar:
         for chosen in (np.flatnonzero(part == number) for number in numbers):
-            some, wanted = series.take(chosen), [asked[i] for i in chosen]
-            query, before = insert_query_times(some, wanted), bar.done
+            wanted, part_query, before = [asked[i] for i in chosen], _take(query, chosen), bar.done
             report = partial(_report, bar, before)
             drawn = (
-                _onward(forecaster, some, np.stack(wanted), members, rng, report)
+                _onward(forecaster, series.take(chosen), part_query, np.stack(wanted), members, rng, report)
                 if onward
-                else _anew(forecaster, query, members, rng, report)
+                else _anew(forecaster, part_query, members, rng, report)
             )
-            owner.append(chosen[query.series.series_index[query.rows]])
-            moments.append(query.series.times[query.rows])
-            values.append(_coupled(forecaster, query, drawn, n, rng))
+            owner.append(chosen[part_query.series.series_index[part_query.rows]])
+            moments.append(part_query.series.times[part_query.rows])
+            values.append(_coupled(forecaster, part_query, drawn, n, rng))
             bar.update(before + 100)
     each, every = np.concatenate(owner), np.concatenate(moments)
     sample = np.repeat(np.arange(n), len(each))
     return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), size))
+
+
+def _take(query: Query, chosen: Int64[np.ndarray, " n"]) -> Query:
+    """Return the part of a query for consecutive series."""
+    first, end = query.series.offsets[chosen[0]], query.series.offsets[chosen[-1] + 1]
+    rows = query.rows[(query.rows >= first) & (query.rows < end)]
+    return Query(query.series.take(chosen), rows - first)
 
 
 def _report(bar: ProgressBar, before: int, share: float) -> None:
@@ -170,6 +173,7 @@ def _later(series: SeriesSet, times: Sequence[np.ndarray]) -> bool:
 def _onward(
     forecaster: "Forecaster",
     series: SeriesSet,
+    query: Query,
     times: Float[np.ndarray, "series step"],
     members: int,
     rng: np.random.Generator,
@@ -183,15 +187,20 @@ def _onward(
     stream.absorb(series, np.full(len(series), -1))
     kept: SeriesState = stream.states.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(members))
     moments = torch.from_numpy(times).repeat(members, 1)
+    given = {
+        name: torch.from_numpy(part[query.rows].reshape(*times.shape, *part.shape[1:])).to(stream.model.dtype)
+        for name, part in query.series.per_time.items()
+    }
     drawn = np.empty((len(moments), times.shape[1], size))
     for step, now in enumerate(moments.T):
         report(step / times.shape[1])
-        query = stream.query_batch(now[:, None])
-        said = ScaledPrediction.of(stream.model(query, state=kept.state))
+        extras = {name: part[:, step : step + 1].repeat(members, 1, 1) for name, part in given.items()}
+        asked = dataclasses.replace(stream.query_batch(now[:, None]), extras=extras)
+        said = ScaledPrediction.of(stream.model(asked, state=kept.state))
         lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
         drawn[:, step] = _draw(forecaster, said, lead, rng)
-        made = torch.from_numpy(drawn[:, step : step + 1]).to(query.values.dtype)
-        observation = dataclasses.replace(query, values=made, mask=torch.ones_like(query.mask))
+        made = torch.from_numpy(drawn[:, step : step + 1]).to(asked.values.dtype)
+        observation = dataclasses.replace(asked, values=made, mask=torch.ones_like(asked.mask))
         state = stream.model.advance(observation, kept.state)
         kept = kept._replace(state=state, last=now, observed=torch.ones_like(kept.observed))
     return drawn.reshape(members, times.size, size)

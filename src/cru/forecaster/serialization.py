@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -18,6 +19,7 @@ from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES, UNMEASURED
 from cru.forecaster.clock import Clock
 from cru.forecaster.error_distribution import PROBABILITIES as ERROR_PROBABILITIES
 from cru.forecaster.error_distribution import REPEAT_LEVELS, SHAPES, SITUATIONS, SMALLEST_SCALE, ErrorDistribution
+from cru.forecaster.inputs import KNOWN, STATIC, Inputs
 from cru.forecaster.kinds import Kind, Kinds
 from cru.forecaster.table_io import Columns, check_sensible
 from cru.models.loading import load_spec, restore_model
@@ -28,7 +30,7 @@ from cru.training.checkpoint import check_writable, pack_checkpoint, parse_check
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Fitted, Forecaster
 
-FORMAT = 5  # version of the format; it rises with every incompatible change
+FORMAT = 6  # version of the format; it rises with every incompatible change
 _WEIGHTS, _CONFIG, _HISTORY, _CARD = "model.safetensors", "config.json", "history.npz", "README.md"
 _PARTS = {_WEIGHTS: None, _HISTORY: None}  # the only files that a configuration may name
 _ROWS = ("table", "details")  # the scores that are lists of rows
@@ -69,14 +71,28 @@ class ColumnsSchema(Schema):
     duplicates: Literal["refuse", "mean"]
     whole_ids: bool
     polars: bool
+    known: dict[str, _Finite | Literal["last"] | None]
+    static: dict[str, list[str] | None]
 
     @model_validator(mode="after")
     def _fits(self) -> "ColumnsSchema":
         keys = [name for name in (self.id, self.time, self.variable) if name is not None]
+        keys += [*self.known, *self.static]
         if len(set(keys)) != len(keys):
-            raise ValueError("`columns` must name different columns for id, time and variable")
+            raise ValueError("`columns` must name different columns for id, time, variable, known and static")
+        if any(found is not None and not len(set(found)) == len(found) > 0 for found in self.static.values()):
+            raise ValueError("`columns.static` must have different categories")
         Columns(id=self.id, time=self.time, variable=self.variable).check()
         return self
+
+
+class InputsSchema(Schema):
+    """Fields of `Inputs`, except the columns. `Config` checks their lengths."""
+
+    center: list[_Finite]
+    gap: Annotated[float, Field(ge=1e-30, le=1e30)]
+    shift: list[_Finite]
+    scale: list[Annotated[float, Field(ge=0, le=1e30)]]
 
 
 class ScalerSchema(Schema):
@@ -172,6 +188,7 @@ class Params(OpenSchema):
     learning_rate: float
     seed: int
     progress: bool
+    calendar: bool
 
 
 class Config(Schema):
@@ -188,6 +205,7 @@ class Config(Schema):
     gap: Annotated[float, Field(ge=1e-30, le=1e30)]
     clock: ClockSchema
     columns: ColumnsSchema
+    inputs: InputsSchema | None
     scaler: ScalerSchema
     calibration: CalibrationSchema
     errors: ErrorsSchema | None
@@ -229,7 +247,29 @@ class Config(Schema):
             raise ValueError("`calibration.likeness` must be a matrix of correlations")
         if self.errors is not None:
             self.errors.check_width(width)
+        self._check_inputs()
         return self
+
+    @property
+    def encoder(self) -> Inputs | None:
+        """The encoder of known and static columns."""
+        if self.inputs is None:
+            return None
+        return Inputs(
+            known=self.columns.known, static=_tuples(self.columns.static), **_tuples(self.inputs.model_dump())
+        )
+
+    def _check_inputs(self) -> None:
+        fitted, roles = self.encoder, self.columns
+        if fitted is None:
+            if roles.known or roles.static:
+                raise ValueError("`inputs` must be there for known or static columns")
+            return
+        sizes = len(fitted.center), len(fitted.shift), len(fitted.scale)
+        if sizes != (len(roles.known), fitted.expected_size, fitted.expected_size):
+            raise ValueError("`inputs` must fit the known and static columns")
+        if (self.options.get("inputs"), self.options.get("later_inputs")) != (fitted.size, fitted.later):
+            raise ValueError("`options` must have the numbers of features of the known and static columns")
 
     def _check_recalibration(self) -> None:
         found, width = self.calibration.recalibration, len(self.names)
@@ -272,6 +312,7 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
         "gap": forecaster.gap_,
         "clock": forecaster.clock_.to_dict(),
         "columns": {key: list(v) if isinstance(v, tuple) else v for key, v in _columns(forecaster).items()},
+        "inputs": None if forecaster.inputs_ is None else forecaster.inputs_.to_dict(),
         "scaler": forecaster.scaler_.to_dict(),
         "calibration": forecaster.calibration_.to_dict(),
         "errors": None if forecaster.errors_ is None else forecaster.errors_.to_dict(),
@@ -349,7 +390,9 @@ def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: boo
     forecaster.clock_ = Clock(**config.clock.model_dump())
     columns = config.columns.model_dump()
     values = None if columns["values"] is None else tuple(columns["values"])
-    forecaster.columns_ = Columns(**columns | {"values": values, "categories": forecaster.kinds_.categories})
+    columns |= {"values": values, "categories": forecaster.kinds_.categories, "static": _tuples(columns["static"])}
+    forecaster.columns_ = Columns(**columns)
+    forecaster.inputs_ = config.encoder
     forecaster.names_, forecaster.gap_ = tuple(config.names), config.gap
     rows = {name: getattr(config, f"score_{name}") for name in _ROWS}
     forecaster.scores_ = {**config.scores, **rows, "coverage": [row.model_dump() for row in config.coverage]}
@@ -379,8 +422,27 @@ def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
         raise ValueError("it must hold at least one observation of each series, and one series where there are no ids")
     if forecaster.columns_.whole_ids and not all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in series.ids):
         raise ValueError("its ids must be whole numbers")
+    _check_known(series, forecaster.columns_)
     check_sensible(series, forecaster.scaler_)
     clock.check_range(series.times)
+
+
+def _check_known(series: SeriesSet, columns: Columns) -> None:
+    """Check the known and static values of saved observations. Raise ValueError if they do not fit."""
+    if not (columns.known or columns.static):
+        return
+    known, static = series.per_time.get(KNOWN, np.empty(0)), series.per_series.get(STATIC, np.empty(0))
+    shapes = (len(series.times), len(columns.known)), (len(series), len(columns.static))
+    if (known.shape, static.shape) != shapes or {known.dtype, static.dtype} != {np.dtype(np.float64)}:
+        raise ValueError("its known and static values must be those of the columns")
+    if np.isinf(known).any() or np.isinf(static).any():
+        raise ValueError("its known and static values must be finite")
+    for column, fill in zip(known.T, columns.known.values(), strict=True):
+        if fill is None and np.isnan(column).any():
+            raise ValueError("its known values must be there")
+    for column, found in zip(static.T, columns.static.values(), strict=True):
+        if found is not None and not np.isin(column[~np.isnan(column)], np.arange(len(found))).all():
+            raise ValueError("its static values must be categories of the columns")
 
 
 def read_config(folder: Path) -> Config:
@@ -425,6 +487,8 @@ def read_config(folder: Path) -> Config:
 def fingerprint(forecaster: "Forecaster") -> str:
     """Return a checksum of a fitted model: variables, scaler, clock, options and weights."""
     parts = [forecaster.names_, forecaster.scaler_.to_dict(), forecaster.clock_.to_dict(), forecaster.options_]
+    if forecaster.inputs_ is not None:
+        parts += [_columns(forecaster), forecaster.inputs_.to_dict()]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for name, tensor in sorted(forecaster.model_.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -453,13 +517,30 @@ def _is_leftover(name: str) -> bool:
     return is_temporary(name) or is_part(name, _PARTS)
 
 
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with tuples instead of lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
 def _columns(forecaster: "Forecaster") -> dict[str, Any]:
     """Return the fields of `Columns`. `Kinds` has the categories."""
-    return {name: value for name, value in vars(forecaster.columns_).items() if name != "categories"}
+    fields = {name: value for name, value in vars(forecaster.columns_).items() if name != "categories"}
+    static = {name: None if found is None else list(found) for name, found in fields["static"].items()}
+    return fields | {"known": dict(fields["known"]), "static": static}
 
 
 def _digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _roles(columns: Columns) -> str:
+    """Return the sentences of the card about known and static columns."""
+    sentences = [
+        f"{title}: {', '.join(f'`{name}`' for name in names)}.\n"
+        for title, names in (("Known at every time", columns.known), ("Static", columns.static))
+        if names
+    ]
+    return "".join(sentences)
 
 
 def _card(forecaster: "Forecaster", *, history: bool) -> str:
@@ -497,7 +578,7 @@ def _card(forecaster: "Forecaster", *, history: bool) -> str:
 {table}
 {doubt}
 Kinds of values: {forecaster.kinds_.describe()}.
-
+{_roles(columns)}
 ```python
 from cru import Forecaster
 

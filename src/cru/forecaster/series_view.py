@@ -11,11 +11,11 @@ from cru.data import SeriesSet
 from cru.errors import printable
 from cru.forecaster.anomalies import LEVEL, anomalies
 from cru.forecaster.components import divide, group_components
+from cru.forecaster.inputs import INPUTS
 from cru.forecaster.queries import (
     CalibratedPrediction,
     Query,
     calibrated,
-    insert_query_times,
     last_observation_times,
     lead_times,
     predict_scaled,
@@ -48,7 +48,7 @@ def judge_observations(forecaster: "Forecaster", series: SeriesSet, *, polars: b
     judged[_ANOMALY] = np.zeros(series.mask.shape, bool)
     for name, column in ((_EXPECTED, "mean"), (_P_VALUE, "p_value"), (_ANOMALY, "anomaly")):
         judged[name][np.nonzero(series.mask)] = frame[column].to_numpy()
-    return dataclasses.replace(series, per_time=judged)
+    return dataclasses.replace(series, per_time={**series.per_time, **judged})
 
 
 class SeriesMeasures(NamedTuple):
@@ -75,7 +75,8 @@ def measure_series(forecaster: "Forecaster", series: SeriesSet) -> SeriesMeasure
     same = np.diff(series.series_index) == 0
     np.fmax.at(gap, series.series_index[1:][same], np.diff(series.times)[same])
     scaled, seed = series.scaled_by(forecaster.scaler_), forecaster._plain_params()["seed"]
-    errors = errors_of(forecaster.model_, dataclasses.replace(scaled, per_time={}), constant, seed=seed)
+    inputs = {name: part for name, part in series.per_time.items() if name == INPUTS}
+    errors = errors_of(forecaster.model_, dataclasses.replace(scaled, per_time=inputs), constant, seed=seed)
 
     def total(owner: np.ndarray, values: np.ndarray, counted: np.ndarray) -> np.ndarray:
         return np.bincount(owner, np.where(counted, values, 0).sum(1), minlength=size)
@@ -93,13 +94,19 @@ def measure_series(forecaster: "Forecaster", series: SeriesSet) -> SeriesMeasure
 
 
 def view_series(
-    forecaster: "Forecaster", series: SeriesSet, detail: Detail, ahead: float, levels: Sequence[float]
+    forecaster: "Forecaster",
+    series: SeriesSet,
+    whole: SeriesSet,
+    detail: Detail,
+    ahead: float,
+    levels: Sequence[float],
 ) -> Iterator[SeriesView]:
     """Predict the curves of every series, some series at a time.
 
     Args:
         forecaster: the fitted forecaster.
         series: the series, from `judge_observations`, without empty rows.
+        whole: the same series with all rows.
         detail: how much of a series is kept.
         ahead: length of the forecast.
         levels: of the bands, in per cent.
@@ -107,12 +114,13 @@ def view_series(
     longest = int(series.lengths.max(initial=1)) + detail.points
     size = max(1, _ROOM // (len(series.names) * longest))
     for start in range(0, len(series), size):
-        some = series.take(np.arange(start, min(start + size, len(series))))
+        chosen = np.arange(start, min(start + size, len(series)))
+        some = series.take(chosen)
         at = [
             choose_curve_times(some.times[a:b], ahead, int(detail.curve_points(b - a)), causal=forecaster.model_.causal)
             for a, b in zip(some.offsets[:-1], some.offsets[1:], strict=True)
         ]
-        query = insert_query_times(some, at)
+        query = forecaster.query(whole.take(chosen), at, hold=True)
         answer = predict_curves(forecaster, query, levels)
         curves = np.stack([answer.mean, *answer.bounds.values()])  # (curve, row, variable)
         parts = divide(forecaster, query) if has_components(forecaster) else None

@@ -1,6 +1,7 @@
 """Streaming: keep a state for each series, update it as observations arrive, and predict later times."""
 
 import copy
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -17,6 +18,7 @@ from cru.data.series import group_by_length
 from cru.errors import InputError, did_you_mean, literal
 from cru.forecaster.anomalies import Past, check_level, judge, step
 from cru.forecaster.categories import Place, category_name, unseen
+from cru.forecaster.inputs import INPUTS, InputState
 from cru.forecaster.kinds import columns_of
 from cru.forecaster.queries import (
     BATCH,
@@ -29,6 +31,7 @@ from cru.forecaster.queries import (
 )
 from cru.forecaster.serialization import fingerprint
 from cru.forecaster.state_store import StateStore
+from cru.forecaster.stream_inputs import StreamInputs
 from cru.forecaster.table_io import long_frame, name_of, read_new_table, sensible
 from cru.models.base import Prediction, State
 from cru.models.loading import check_tensors
@@ -65,6 +68,17 @@ class SeriesState(NamedTuple):
     observed: Bool[Tensor, "batch variable"]  # which variables have been observed
     values: Float[Tensor, "batch variable"]  # last observation of each variable, scaled
     runs: Int64[Tensor, "batch variable"]  # number of observations in a row that equal it
+    inputs: InputState | tuple[()]  # of known and static values, if the model has them
+
+    @property
+    def latest(self) -> Float64[Tensor, " batch"]:
+        """Time of the last row, with an observation or with known values only."""
+        return self.inputs.time if isinstance(self.inputs, InputState) else self.last
+
+    @property
+    def seen(self) -> Bool[Tensor, " batch"]:
+        """Whether a series has an observation."""
+        return self.observed.any(1)
 
 
 class Arrival(NamedTuple):
@@ -74,6 +88,22 @@ class Arrival(NamedTuple):
     row: int | None  # in the store of states; None for a new series
     kept: SeriesState | None
     batch: Batch
+    inputs: InputState | tuple[()]  # after the row
+
+    @property
+    def state(self) -> State | None:
+        """State of the model, None before the first observation."""
+        return None if self.kept is None or not self.kept.seen else self.kept.state
+
+    @property
+    def since(self) -> float:
+        """Time since the last observation, infinite before the first one."""
+        return math.inf if self.kept is None or not self.kept.seen else float(self.batch.times[0, 0] - self.kept.last)
+
+    @property
+    def read(self) -> Bool[np.ndarray, "one variable"]:
+        """Which variables have been observed."""
+        return np.zeros((1, self.batch.mask.shape[2]), bool) if self.kept is None else self.kept.observed.numpy()
 
 
 class Stream:
@@ -105,11 +135,14 @@ class Stream:
         empty = torch.zeros(1, 1, 0)
         lengths = torch.ones(1, dtype=torch.int64)
         self._rest: Any = {"targets": empty, "target_mask": empty.bool(), "hidden": empty.bool(), "lengths": lengths}
+        self.inputs = None if forecaster.inputs_ is None else StreamInputs(forecaster)
         with torch.inference_mode():
-            never = torch.full((1,), -math.inf, dtype=torch.float64)
-            blank = self.model.advance(self._batch(0.0))  # raises if the model does not support streaming
-            nothing = torch.zeros(1, len(self._place), dtype=self.model.dtype)
-            self.states = StateStore(SeriesState(blank, never, nothing.bool(), nothing, nothing.long()))
+            query = self.query_batch(torch.zeros(1, 1, dtype=torch.float64))
+            width = 0 if self.inputs is None else self.inputs.encoder.size
+            blank = self.model.advance(dataclasses.replace(query, extras={INPUTS: query.values.new_zeros(1, 1, width)}))
+            nothing, start = query.values[:, 0], query.times[:, 0]
+            self.blank = SeriesState(blank, start, nothing.bool(), nothing, nothing.long(), self._blank_inputs(1))
+            self.states = StateStore(self.blank)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -118,14 +151,15 @@ class Stream:
         return name_of(id) in self.rows_of
 
     @torch.inference_mode()
-    def update(self, id: object, time: Any, values: Any) -> bool:  # noqa: A002
+    def update(self, id: object, time: Any, values: Any, *, static: Any = None) -> bool:  # noqa: A002
         """Update a series with one observation.
 
         Args:
             id: the series. A new id starts a new series. None: the only series of a model that was fitted without ids.
             time: the time of the observation, not before the last one of the series.
             values: a mapping from variables to numbers, or to the text of a category. A variable that is absent, None
-                or NaN is missing.
+                or NaN is missing. Known and static columns of the training table belong here, too.
+            static: static values, if they are not in ``values``. They stay the same for a series.
 
         Returns:
             False if the observation was dropped because it was late, otherwise True.
@@ -136,13 +170,13 @@ class Stream:
         >>> stream.update("bed 3", 17.5, {"HR": 71, "Temp": 36.9})  # doctest: +SKIP
         True
         """
-        arrived = self._arrive(id, time, values)
+        arrived = self._arrive(id, time, values, static)
         if arrived is None:
             return False
         if arrived.batch.mask.any():
-            kept = arrived.kept
-            state = self.model.advance(arrived.batch, None if kept is None else kept.state)
-            self._put(arrived, self._after(arrived, state))
+            self._put(arrived, self._after(arrived, self.model.advance(arrived.batch, arrived.state)))
+        elif self.inputs is not None:
+            self._put(arrived, (arrived.kept or self.blank)._replace(inputs=arrived.inputs))
         return True
 
     @torch.inference_mode()
@@ -182,14 +216,12 @@ class Stream:
         chosen, arrived = check_level(level), self._arrive(id, time, values)
         if arrived is None or not arrived.batch.mask.any():
             return {}
-        batch, kept = arrived.batch, arrived.kept
-        said, state = step(self.model, batch, None if kept is None else kept.state)
-        after = self._after(arrived, state)
-        since = math.inf if kept is None else float(batch.times[0, 0] - kept.last)
-        read = np.zeros((1, len(self._place)), bool) if kept is None else kept.observed.numpy()
+        batch = arrived.batch
+        said, state = step(self.model, batch, arrived.state)
+        after, past = self._after(arrived, state), Past(np.array([[arrived.since]]), arrived.read)
         runs = (after.runs * batch.mask[:, 0]).numpy()
         scaled = batch.values[:, 0].double().numpy()
-        found = judge(self.forecaster, ScaledPrediction.of(said), scaled, Past(np.array([[since]]), read), runs, chosen)
+        found = judge(self.forecaster, ScaledPrediction.of(said), scaled, past, runs, chosen)
         if update:
             self._put(arrived, after)
         return {
@@ -202,28 +234,46 @@ class Stream:
             if runs[0, place]
         }
 
-    def _arrive(self, id: object, time: Any, values: Any) -> "Arrival | None":  # noqa: A002
+    def repeated(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the values of the known columns without a fill, to repeat them at a later time."""
+        if self.inputs is None:
+            return None
+        needed = [name for name, fill in self.forecaster.columns_.known.items() if fill is None]
+        return {name: values[name] for name in needed if name in values}
+
+    def _arrive(self, id: object, time: Any, values: Any, static: Any = None) -> "Arrival | None":  # noqa: A002
         """Read an observation, and find the state of its series. Return None if it is late and dropped."""
         moment = self.forecaster.clock_.number(time)
         name = self.name(id)
-        batch = self._batch(moment, values, name)
         row = self.rows_of.get(name)
         kept: SeriesState | None = None if row is None else self.states.row(row)
-        if kept is not None and moment < kept.last:
+        given: dict[str, Any] = {}
+        if self.inputs is not None:
+            values, given = self.inputs.divide(values, static)
+        elif static is not None:
+            raise InputError("static", "be left out: the model was fitted without static columns")
+        batch = self._batch(moment, values, name)
+        if kept is not None and moment < kept.latest:
             if self.late == "drop":
                 return None
             raise self.too_early(name, moment, kept, SORT)
-        return Arrival(name, row, kept, batch)
+        if self.inputs is None:
+            return Arrival(name, row, kept, batch, ())
+        before = None if kept is None else kept.inputs
+        features, after = self.inputs.step(name, moment, given, before, "values")
+        return Arrival(
+            name, row, kept, dataclasses.replace(batch, extras={INPUTS: features.to(self.model.dtype)}), after
+        )
 
     def _after(self, arrived: "Arrival", state: State) -> SeriesState:
         """Return the state of a series after one observation. ``state`` is that of the model."""
         batch, kept = arrived.batch, arrived.kept
         mask, values = batch.mask[:, 0], batch.values[:, 0]
         if kept is None:
-            return SeriesState(state, batch.times[:, 0], mask, values, mask.long())
+            return SeriesState(state, batch.times[:, 0], mask, values, mask.long(), arrived.inputs)
         runs = torch.where(mask, torch.where(values == kept.values, kept.runs, 0) + 1, kept.runs)
         observed, newest = mask | kept.observed, torch.where(mask, values, kept.values)
-        return SeriesState(state, batch.times[:, 0], observed, newest, runs)
+        return SeriesState(state, batch.times[:, 0], observed, newest, runs, arrived.inputs)
 
     def _put(self, arrived: "Arrival", after: SeriesState) -> None:
         """Store the state of a series after one observation."""
@@ -236,6 +286,8 @@ class Stream:
         time: Any,
         *,
         level: Any = (90,),
+        known: Any = None,
+        static: Any = None,
     ) -> dict[str, dict[str, float]]:
         """Predict every variable of a series at a time.
 
@@ -245,6 +297,8 @@ class Stream:
             id: the series. It may be new.
             time: the time, not before the last observation of the series.
             level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+            known: a mapping from known columns to their values at the time.
+            static: a mapping from static columns to their values, for a new series.
 
         Returns:
             ``mean``, ``median``, ``std`` and the bounds of the intervals, for each variable.
@@ -258,12 +312,19 @@ class Stream:
         levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), self.name(id)
         row = self.rows_of.get(name)
         kept: SeriesState | None = None if row is None else self.states.row(row)
-        if kept is not None and moment < kept.last:
+        if kept is not None and moment < kept.latest:
             raise self.too_early(name, moment, kept, LOOK_BACK)
-        since = math.inf if kept is None else moment - float(kept.last)
-        read = np.zeros((1, len(self._place)), bool) if kept is None else kept.observed.numpy()
-        said = self.model(self._batch(moment), state=None if kept is None else kept.state)
-        answer = self.calibrate(said, lead_time_of(np.array(since), read), levels)
+        asked = Arrival(name, row, kept, self._batch(moment), ())
+        if self.inputs is not None:
+            given = self.inputs.check(known, "known") | self.inputs.check(static, "static")
+            features, _ = self.inputs.step(name, moment, given, None if kept is None else kept.inputs, "known")
+            batch = dataclasses.replace(asked.batch, extras={INPUTS: features.to(self.model.dtype)})
+            asked = asked._replace(batch=batch)
+        elif known is not None or static is not None:
+            argument = "known" if known is not None else "static"
+            raise InputError(argument, "be left out: the model was fitted without such columns")
+        said = self.model(asked.batch, state=asked.state)
+        answer = self.calibrate(said, lead_time_of(np.array(asked.since), asked.read), levels)
         numbers = answer.columns
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
@@ -291,24 +352,50 @@ class Stream:
         fitted.kinds_.check(series, fitted.clock_)
         rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
         last = np.full(len(rows), -math.inf)
-        last[rows >= 0] = self.states.take(torch.from_numpy(rows[rows >= 0])).last.numpy()
+        last[rows >= 0] = self.states.take(torch.from_numpy(rows[rows >= 0])).latest.numpy()
         late = series.times < np.repeat(last, series.lengths)
         if late.any() and self.late == "refuse":
             name, moment = series.ids[series.series_index[late.argmax()]], float(series.times[late.argmax()])
             raise self.too_early(name, moment, self.states.row(self.rows_of[name]), SORT)
-        self.absorb(series.keep(~late), rows)
-        return int((~late).sum())
+        series, used = series.keep(~late), int((~late).sum())
+        if self.inputs is None:
+            self.absorb(series, rows)
+            return used
+        for known in (True, False):
+            chosen = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
+            if not len(chosen):
+                continue
+            some = series.take(chosen)
+            before = self.states.take(torch.from_numpy(rows[chosen])).inputs if known else None
+            whole, after = self.inputs.advance(some, before)
+            self.absorb(whole, rows[chosen])
+            self._put_inputs(some.ids, after)
+        return used
+
+    def _put_inputs(self, names: Sequence[str], after: InputState) -> None:
+        """Store the state of the known and static values of some series, which may be new."""
+        for name in names:
+            if name not in self.rows_of:
+                self.states.put(self.add([name]), self.blank)
+        places = torch.tensor([self.rows_of[name] for name in names], dtype=torch.int64)
+        self.states.put(places, self.states.take(places)._replace(inputs=after))
 
     def absorb(self, series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
         """Update the stream with all observations of some series.
 
         Args:
-            series: the observations, in the user's units.
+            series: the observations, in the user's units, with the features of known and static values.
             rows: the row of each series in the stream, -1 for a new series.
         """
         series = drop_empty_rows(series.scaled_by(self.forecaster.scaler_))
+        begun = rows >= 0
+        if self.inputs is not None:
+            begun[begun] = self.states.take(torch.from_numpy(rows[begun])).seen.numpy()
+            for number in np.flatnonzero(~begun & (rows >= 0)):  # known values only so far: they begin anew
+                self.forget(series.ids[number])
+            rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
         for known in (True, False):
-            group = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
+            group = np.flatnonzero((begun == known) & (series.lengths > 0))
             for numbers in group_by_length(series.lengths[group], BATCH):
                 chosen = group[numbers]
                 self._advance(series.batch(chosen, dtype=self.model.dtype), rows[chosen] if known else None)
@@ -318,26 +405,29 @@ class Stream:
         observed, (values, runs, whole) = batch.mask.any(1), _final_runs(batch)
         if rows is None:
             state = self.model.advance(batch)
-            first = self.add(batch.ids)
+            first, inputs = self.add(batch.ids), self._blank_inputs(len(batch))
             places = torch.arange(first, first + len(batch))
         else:
             places = torch.from_numpy(rows)
             kept: SeriesState = self.states.take(places)
-            state = self.model.advance(batch, kept.state)
+            state, inputs = self.model.advance(batch, kept.state), kept.inputs
             runs = runs + torch.where(whole & kept.observed & (values == kept.values), kept.runs, 0)
             values, runs = torch.where(observed, values, kept.values), torch.where(observed, runs, kept.runs)
             observed = observed | kept.observed
         last = batch.times[:, -1]  # padding repeats the last time
-        self.states.put(places, SeriesState(state, last, observed, values, runs))
+        self.states.put(places, SeriesState(state, last, observed, values, runs, inputs))
 
     @torch.inference_mode()
-    def predict_many(self, at: Any, *, ids: Sequence[object] | None = None, level: Any = (90,)) -> Any:
+    def predict_many(
+        self, at: Any, *, ids: Sequence[object] | None = None, level: Any = (90,), known: Any = None
+    ) -> Any:
         """Predict many series at the same times.
 
         Args:
             at: a list of times. None of them may lie before the last observation of a series.
             ids: the series. None: all series of the stream.
             level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
+            known: a frame of known values, as in `Forecaster.forecast`.
 
         Returns:
             A frame like that of `Forecaster.predict`.
@@ -351,7 +441,10 @@ class Stream:
         names = list(self.names) if ids is None else [self.known(name) for name in ids]
         if not names or not len(moments):
             raise InputError("at", "hold at least one time, and {ids} one series of the stream")
-        parts = [self._predict_batch(names[i : i + BATCH], moments, levels) for i in range(0, len(names), BATCH)]
+        if self.inputs is None and known is not None:
+            raise InputError("known", "be left out: the model was fitted without known columns")
+        groups = [names[i : i + BATCH] for i in range(0, len(names), BATCH)]
+        parts = [self._predict_batch(group, moments, levels, known) for group in groups]
         numbers = {name: [part.columns[name] for part in parts] for name in parts[0].columns}
         return long_frame(
             columns,
@@ -364,15 +457,21 @@ class Stream:
         )
 
     def _predict_batch(
-        self, names: Sequence[str], moments: Float64[np.ndarray, " asked"], levels: tuple[float, ...]
+        self, names: Sequence[str], moments: Float64[np.ndarray, " asked"], levels: tuple[float, ...], known: Any
     ) -> CalibratedPrediction:
         kept: SeriesState = self.states.take(torch.tensor([self.rows_of[name] for name in names]))
-        early = (kept.last > moments[0]).nonzero()
+        early = (kept.latest > moments[0]).nonzero()
         if len(early):
             name = names[int(early[0])]
             raise self.too_early(name, float(moments[0]), self.states.row(self.rows_of[name]), LOOK_BACK)
-        predicted = self.model(self.query_batch(torch.from_numpy(moments).expand(len(names), -1)), state=kept.state)
-        since = moments[:, None] - kept.last.numpy()[:, None, None]
+        batch = self.query_batch(torch.from_numpy(moments).expand(len(names), -1))
+        if self.inputs is not None:
+            assert isinstance(kept.inputs, InputState)
+            query = self.inputs.query(names, moments, kept.inputs, known)
+            features = query.series.per_time[INPUTS][query.rows].reshape(len(names), len(moments), -1)
+            batch = dataclasses.replace(batch, extras={INPUTS: torch.from_numpy(features).to(self.model.dtype)})
+        predicted = self.model(batch, state=kept.state)
+        since = moments[:, None] - np.where(kept.seen, kept.last, -math.inf)[:, None, None]
         lead = lead_time_of(since, kept.observed.numpy()[:, None])  # (series, time, variable)
         return self.calibrate(predicted, lead.reshape(-1, lead.shape[-1]), levels)
 
@@ -441,6 +540,10 @@ class Stream:
         self.names = list(found.ids)
         self.rows_of = {name: row for row, name in enumerate(self.names)}
 
+    def _blank_inputs(self, count: int) -> InputState | tuple[()]:
+        """Return the state of the known and static values of new series."""
+        return () if self.inputs is None else self.inputs.blank(count)
+
     def add(self, names: Sequence[str]) -> int:
         """Add a row for each new series, and return the first of these rows."""
         first = self.states.add(len(names))
@@ -477,7 +580,7 @@ class Stream:
     def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:
         """Make the error for a time before the last observation of a series."""
         clock = self.forecaster.clock_
-        last, found = clock.stamp(float(kept.last)), clock.stamp(moment)
+        last, found = clock.stamp(float(kept.latest)), clock.stamp(moment)
         rule = literal(f"not lie before the last observation of {name!r}, {last}")
         return InputError("time", rule, found, hint)
 

@@ -16,6 +16,8 @@ from cru.data.tables import TEXT_HINT, check_key, codes
 from cru.errors import InputError, some
 from cru.forecaster.categories import Layout, Place, encode, find_categories
 from cru.forecaster.clock import Clock
+from cru.forecaster.input_columns import Reader, check_roles, find_static_categories
+from cru.forecaster.inputs import KNOWN, Known, Static
 from cru.forecaster.kinds import Kinds, encoded_names
 from cru.shapes import Bool
 
@@ -38,11 +40,14 @@ class Columns:
     variable: str | None = None
     duplicates: str = "refuse"
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of variables of kind "category"
+    known: Known = field(default_factory=dict)  # columns with known values, and their fills
+    static: Static = field(default_factory=dict)  # columns with one value for each series, and their categories
     whole_ids: bool = False  # ids are integers, and are returned as integers
     polars: bool = False
 
     def check(self) -> None:
         """Raise if a column has the name of a column of the predictions."""
+        check_roles(self)
         for argument in ("id", "time", "variable"):
             name = getattr(self, argument)
             if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
@@ -53,7 +58,7 @@ class Columns:
         keys = [name for name in (self.id, self.time, self.variable) if name is not None]
         encoded = [] if self.variable else [n for n in self.categories if n not in keys and n in (self.values or (n,))]
         text = [name for name in (self.id, self.variable, *encoded) if name is not None]
-        wanted = list(dict.fromkeys([*keys, *encoded, *(self.values or ())]))
+        wanted = list(dict.fromkeys([*keys, *encoded, *self.known, *self.static, *(self.values or ())]))
         frame = read_table(table, wanted, time=self.time, text=text, everything=self.values is None)
         if self.id is not None:
             frame[self.id] = ids_of(frame[self.id])
@@ -61,8 +66,8 @@ class Columns:
 
     def layout(self, frame: DataTable) -> Layout:
         """Return the columns of observations and of variables."""
-        keys = (self.id, self.time, self.variable)
-        return Layout(self.values or [name for name in frame if name not in keys], self.variable)
+        others = (self.id, self.time, self.variable, *self.known, *self.static)
+        return Layout(self.values or [name for name in frame if name not in others], self.variable)
 
     def encoded(self, frame: DataTable, clock: Clock) -> DataTable:
         """Replace each variable of kind "category" by one column for each category."""
@@ -83,9 +88,11 @@ class Columns:
             frame = self.encoded(frame, clock)
             values = values if values is None or self.variable else encoded_names(values, self.categories)
         numbers = number_column(self.time, clock.column(frame[self.time]))
+        inputs = (*self.known, *self.static)
+        table = {name: column for name, column in frame.items() if name not in inputs}
         try:
             series = from_table(
-                DataTable(frame | {self.time: numbers}),
+                DataTable(table | {self.time: numbers}),
                 id=self.id,
                 time=self.time,
                 values=values,
@@ -96,7 +103,8 @@ class Columns:
             if clock.kind == "number" or error.time is None:
                 raise
             raise error.replace(time=clock.stamp(float(str(error.time)))) from None
-        return dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
+        series = dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
+        return Reader(self, clock).attach(series, frame) if inputs else series
 
 
 def name_of(id: object) -> str:  # noqa: A002 - what the column is called everywhere
@@ -130,6 +138,8 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
     if columns.categories and frame.rows:
         found = find_categories(frame, columns.layout(frame), columns.categories)
         columns = dataclasses.replace(columns, categories=found)
+    if columns.static and frame.rows:
+        columns = dataclasses.replace(columns, static=find_static_categories(frame, columns.static))
     clock = Clock.of(frame[columns.time])
     try:
         series = columns.series(frame, clock)
@@ -248,7 +258,12 @@ def check_ending(path: Path) -> None:
 
 
 def median_gap(series: SeriesSet) -> float:
-    """Return the median positive time between successive rows of a series, or 1 if there is none."""
+    """Return the median positive time between successive rows of a series, or 1 if there is none.
+
+    A row with known values only does not count.
+    """
+    if KNOWN in series.per_time:
+        series = series.keep(np.asarray(series.mask.any(1)))
     gaps = np.diff(series.times)
     gaps = gaps[(np.diff(series.series_index) == 0) & (gaps > 0)]
     return float(np.median(gaps)) if len(gaps) else 1.0

@@ -57,7 +57,8 @@ def collect(
 ) -> dict[str, Any]:
     """Collect the data of the page. The arguments are those of `Forecaster.view`."""
     levels = tuple(sorted(check_levels(level), reverse=True))
-    series = drop_empty_rows(forecaster._series(table))
+    whole = forecaster._series(table)
+    series = drop_empty_rows(whole)
     if not len(series.times):
         raise InputError("table", "hold at least one observation")
     clock = forecaster.clock_
@@ -72,7 +73,7 @@ def collect(
     detailed = np.sort(order[:kept])
     notes += _thinning_notes(series, counts[detailed], detail, len(detailed))
     axis = TimeAxis.of(float(series.times.min()), float(series.times.max() + ahead))
-    views = view_series(forecaster, series.take(detailed), detail, ahead, levels)
+    views = view_series(forecaster, series.take(detailed), whole.take(detailed), detail, ahead, levels)
     encoded = {number: encode_series(one, axis) for number, one in zip(detailed.tolist(), views, strict=True)}
     bins = int(np.clip(np.median(series.lengths) / 2, *BINS))  # some observations in each, if they are regular
     full = max(1.0, 2 * float(np.quantile(counts.sum(1), 0.9)) / bins)

@@ -66,6 +66,8 @@ class CorrectedConfig(StructuralConfig):
     network_options: Sequence[str] = ()  # texts such as "hidden_size=32", with JSON values
     gap: float | None = None  # typical time between observations; None: from `Spec.time_scale`
     calendar: Sequence[float] = ()  # periods whose phase is a feature
+    inputs: int = 0  # number of features in ``extras["inputs"]`` of a batch
+    later_inputs: int = 0  # number of them, the last ones, that count only where a later observation follows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,6 +79,8 @@ class CorrectedConfig(StructuralConfig):
             self.check_positive("gap")
         fits = isinstance(self.calendar, Sequence) and all(isinstance(p, int | float) and p > 0 for p in self.calendar)
         require(fits, f"`calendar` must be positive numbers, got {self.calendar!r}.")
+        fits = type(self.inputs) is type(self.later_inputs) is int and 0 <= self.later_inputs <= self.inputs
+        require(fits, f"`inputs` must be at least `later_inputs` and 0, got {self.inputs!r}, {self.later_inputs!r}.")
 
 
 class Features(NamedTuple):
@@ -132,8 +136,9 @@ class CorrectedModel(Model):
 
     The features of a time point describe all variables: which are observed, and their standardised errors, means and
     standard deviations under the structural model. Further features are the last and the next observation, the times to
-    them, the typical size of earlier errors of the series, and the phases of the calendar. No feature except the error
-    uses the observation of the same entry. So any entry can be a training target.
+    them, the typical size of earlier errors of the series, and the phases of the calendar. The inputs besides the
+    observations come last, as they are. No feature except the error uses the observation of the same entry. So any
+    entry can be a training target.
 
     The structural model filters if the network is causal and has a memory. Otherwise, it smooths.
 
@@ -158,7 +163,7 @@ class CorrectedModel(Model):
         self.layer = make_layer(spec, config)
         self.gap = config.gap or TYPICAL_GAP / spec.time_scale
         variables = spec.target_size
-        size = 11 * variables + 3 + 2 * len(config.calendar)
+        size = 11 * variables + 3 + 2 * len(config.calendar) + config.inputs
         self.network = _make_network(config, spec, size)
         self.gain = None if self.network.starts_at_zero else nn.Parameter(torch.zeros(2, 2 * variables))
         self.causal = self.network.causal and not self.network.pointwise  # type: ignore[misc]
@@ -203,8 +208,9 @@ class CorrectedModel(Model):
                 x.append(self._features(values, mask, drawn.times, None)[0].x.flatten(0, 1))
         if x:
             rows = torch.cat(x)
-            self.center.copy_(rows.mean(0))
-            self.scale.copy_(rows.std(0, correction=0).clamp(min=0.05))
+            own = rows.shape[1] - self.config.inputs  # the inputs are standardised already
+            self.center[:own] = rows[:, :own].mean(0)
+            self.scale[:own] = rows[:, :own].std(0, correction=0).clamp(min=0.05)
             if isinstance(self.network, MLPModel):  # 0 means that there is no observation
                 self.network.find_bins(torch.where(rows == 0, math.nan, (rows - self.center) / self.scale))
             counts = counts.clamp(min=50)
@@ -305,11 +311,19 @@ class CorrectedModel(Model):
                 mask is False.
         """
         values, mask = flat_inputs(self, batch)
-        return self._features(values, mask, batch.times, state, ahead=ahead)
+        inputs = batch.extras["inputs"] if self.config.inputs else None  # type: ignore[attr-defined]
+        return self._features(values, mask, batch.times, state, ahead=ahead, inputs=inputs)
 
     @torch.no_grad()
     def _features(
-        self, values: Tensor, mask: Tensor, times: Tensor, state: CorrectedState | None, *, ahead: bool = False
+        self,
+        values: Tensor,
+        mask: Tensor,
+        times: Tensor,
+        state: CorrectedState | None,
+        *,
+        ahead: bool = False,
+        inputs: Tensor | None = None,
     ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
         base, noise = None if state is None else state.base, self.layer.hyperparameters.noise
         prior = self.layer.filter(values, times, mask, base)
@@ -336,10 +350,25 @@ class CorrectedModel(Model):
                 standardised(*_next_value(values, mask & (not forward))),
                 self._typical_error(values, mask, prior, state),
                 cos_sin(times, self.config.calendar).to(mean.dtype),
+                self._inputs(inputs, mask & (not forward)),
             ],
             -1,
         )
         return Features(x, mean, std, own_mean, own_var + noise, prior), shown
+
+    def _inputs(
+        self, inputs: Tensor | None, mask: Bool[Tensor, "batch time variable"]
+    ) -> Float[Tensor, "batch time input"]:
+        """Return the inputs, 0 if there are none. Those of the future are 0 where no observation of ``mask`` follows.
+
+        Without a later observation, a row is a forecast, and its future is unknown or ends at the horizon.
+        """
+        size, later = self.config.inputs, self.config.later_inputs
+        if inputs is None or not size:
+            return torch.zeros(*mask.shape[:2], size, dtype=self.dtype, device=mask.device)
+        observed = mask.any(-1, keepdim=True).to(inputs.dtype)
+        follows = observed.flip(1).cumsum(1).flip(1) - observed > 0
+        return torch.cat([inputs[..., : size - later], inputs[..., size - later :] * follows], -1)
 
     def _errors(self, values: Tensor, mask: Tensor, prior: Filtered) -> Float[Tensor, "batch time variable"]:
         """Return the absolute standardised error of each observation given strictly earlier ones, otherwise 0."""

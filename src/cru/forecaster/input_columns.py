@@ -1,0 +1,231 @@
+"""Read known and static columns of a table, and check their roles."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cru.data import SeriesSet
+from cru.data.columns import Column, DataTable
+from cru.data.grouping import average, group
+from cru.data.tables import codes
+from cru.errors import InputError, literal, some
+from cru.forecaster.categories import MOST, Entries, sorted_categories
+from cru.forecaster.clock import Clock
+from cru.forecaster.inputs import KNOWN, LAST, STATIC, Fill
+from cru.shapes import Float
+
+if TYPE_CHECKING:
+    from cru.forecaster.table_io import Columns
+
+NUMBERS = "Pass text as {static} if it stays the same in a series, or as one 0/1 column for each category."
+NAMES = "be a list of names of columns"
+
+
+def check_known(known: Any) -> dict[str, Fill]:
+    """Return the known columns and their fills as a dictionary.
+
+    Raises:
+        InputError: it is neither a list of names nor a mapping to None, "last" or finite numbers.
+    """
+    if known is None:
+        return {}
+    if not isinstance(known, Mapping):
+        return dict.fromkeys(_names(known, "known"))
+    _names(list(known), "known")
+    found: dict[str, Fill] = {}
+    for name, fill in known.items():
+        number = isinstance(fill, Real) and math.isfinite(fill)
+        if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
+            raise InputError("known", "have fills that are None, 'last' or a finite number", f"{name!r}: {fill!r:.50}")
+        found[name] = float(fill) if isinstance(fill, Real) else fill
+    return found
+
+
+def check_static(static: Any) -> dict[str, None]:
+    """Return the names of the static columns as keys.
+
+    Raises:
+        InputError: it is not a list of names.
+    """
+    return {} if static is None else dict.fromkeys(_names(static, "static"))
+
+
+def _names(names: Any, argument: str) -> list[str]:
+    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else None
+    if listed is None or not all(isinstance(name, str) for name in listed):
+        raise InputError(argument, NAMES, f"{names!r:.50}")
+    return listed
+
+
+def check_roles(columns: "Columns", kinds: Iterable[str] = ()) -> None:
+    """Raise InputError if a known or static column has another role, too."""
+    keys = [name for name in (columns.id, columns.time, columns.variable) if name is not None]
+    others = {"known": [*columns.static], "static": [*columns.known]}
+    for argument, names in (("known", columns.known), ("static", columns.static)):
+        taken = [*keys, *(columns.values or ()), *kinds, *others[argument]]
+        twice = [name for name in names if name in taken]
+        if twice:
+            rule = "not name a column that has another role"
+            raise InputError(argument, rule, repr(twice[0]), "Leave it out of one of the two.")
+
+
+def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
+    """Find the categories of each static column of a training table, None for a column of numbers.
+
+    Raises:
+        InputError: a column has no value, more than `MOST` categories, or neither numbers nor texts.
+    """
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name in names:
+        column = frame[name]
+        if column.kind not in ("number", "text"):
+            raise InputError(rule="hold numbers or categories, because it is static", found=column.dtype, column=name)
+        if column.missing == len(column):
+            raise InputError(rule="hold at least one value", hint="Leave it out.", column=name)
+        found[name] = sorted_categories(Entries.of(column).texts) if column.kind == "text" else None
+        if len(found[name] or ()) > MOST:
+            rule, hint = (
+                f"have at most {MOST} categories, because it is static",
+                "Group rare categories, or leave it out.",
+            )
+            raise InputError(rule=rule, found=len(found[name] or ()), hint=hint, column=name)
+    return found
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the known and static columns of a table whose series are made already.
+
+    Args:
+        columns: roles of the columns.
+        clock: converts times to numbers.
+    """
+
+    columns: "Columns"
+    clock: Clock
+
+    def attach(self, series: SeriesSet, frame: DataTable) -> SeriesSet:
+        """Add the known values of each row and the static values of each series.
+
+        Raises:
+            InputError: a value is missing, infinite, of another type, or differs from another one of its place.
+        """
+        columns = self.columns
+        owner = np.zeros(frame.rows, np.int32) if columns.id is None else codes(frame[columns.id])[1]
+        times = self.clock.column(frame[columns.time])
+        groups = group(owner, times, len(series))
+        known = np.empty((len(series.times), len(columns.known)))
+        for k, (name, fill) in enumerate(columns.known.items()):
+            values = self.numbers(frame[name], lambda row: (series.ids[owner[row]], times[row]))[groups.order]
+            low, high = (part.reduceat(values, groups.starts) for part in (np.fmin, np.fmax))
+            differs = low < high
+            if differs.any() and columns.duplicates == "refuse":
+                row = int(differs.argmax())
+                found = f"{low[row]:g} and {high[row]:g} in series {series.ids[series.series_index[row]]!r}"
+                rule, hint = "have one value at a time, because it is known", "Correct one of them."
+                raise InputError(
+                    rule=rule, found=found, hint=hint, column=name, time=self.stamp(series.times[row]), otherwise=hint
+                )
+            known[:, k] = average(values, groups.starts)
+            if fill is None:
+                self.check_filled(series, name, np.isnan(known[:, k]))
+        static = np.full((len(series), len(columns.static)), np.nan)
+        for k, name in enumerate(columns.static):
+            static[:, k] = self.one_for_each(frame[name], owner, series.ids)
+        return replace(
+            series, per_time={**series.per_time, KNOWN: known}, per_series={**series.per_series, STATIC: static}
+        )
+
+    def check_filled(self, series: SeriesSet, name: str, missing: np.ndarray) -> None:
+        """Raise InputError if a known column without a fill has a missing value."""
+        if missing.any():
+            row = int(missing.argmax())
+            rule, hint = "have a value in every row, because it is known", "Fill it"
+            found = f"none in series {series.ids[series.series_index[row]]!r}"
+            more = literal(f", or give a fill: known={{{name!r}: 'last'}}.")
+            time = self.stamp(series.times[row])
+            raise InputError(rule=rule, found=found, hint=hint + more, column=name, time=time, otherwise=f"{hint}.")
+
+    def stamp(self, time: float) -> Any:
+        """Return a time as the user writes it."""
+        return self.clock.stamp(float(time))
+
+    def numbers(self, column: Column, place: Callable[[int], tuple[str, float]]) -> Float[np.ndarray, " row"]:
+        """Return the numbers of a known column. ``place`` gives series and time of a row for errors.
+
+        Raises:
+            InputError: the column does not hold numbers, or one is infinite.
+        """
+        if column.kind != "number":
+            rule = "hold numbers, because it is known"
+            raise InputError(rule=rule, found=column.dtype, hint=NUMBERS, column=column.name, otherwise="Convert it.")
+        values = column.numbers
+        infinite = np.isinf(values)
+        if infinite.any():
+            series, time = place(int(infinite.argmax()))
+            found, hint = f"an infinity in series {series!r}", "Correct it."
+            raise InputError(
+                rule="be finite", found=found, hint=hint, column=column.name, time=self.stamp(time), otherwise=hint
+            )
+        return values
+
+    def static_values(self, column: Column, ids: Sequence[str], owner: np.ndarray) -> Float[np.ndarray, " row"]:
+        """Return the numbers or the indices of the categories of a static column, NaN for missing."""
+        name, categories = column.name, self.columns.static[column.name]
+        if categories is None:
+            if column.kind != "number":
+                rule = "hold numbers, as in the training table"
+                raise InputError(
+                    rule=rule, found=column.dtype, hint="Convert it.", column=name, otherwise="Convert it."
+                )
+            infinite = np.isinf(column.numbers)
+            if infinite.any():
+                found = f"an infinity in series {ids[owner[int(infinite.argmax())]]!r}"
+                raise InputError(
+                    rule="be finite", found=found, hint="Correct it.", column=name, otherwise="Correct it."
+                )
+            return column.numbers
+        entries = Entries.of(column)
+        number = {text: float(k) for k, text in enumerate(categories)}
+        new = [text for k, text in enumerate(entries.texts) if text not in number and (entries.code == k).any()]
+        if new:
+            warnings.warn(unseen_category(name, new), stacklevel=2)
+        codes_of = np.array([*(number.get(text, np.nan) for text in entries.texts), np.nan])
+        each: np.ndarray = codes_of[entries.code]
+        return each
+
+    def one_for_each(self, column: Column, owner: np.ndarray, ids: Sequence[str]) -> Float[np.ndarray, " series"]:
+        """Return the value of each series in a static column, NaN if it has none."""
+        values = self.static_values(column, ids, owner)
+        low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
+        there = ~np.isnan(values)
+        np.minimum.at(low, owner[there], values[there])
+        np.maximum.at(high, owner[there], values[there])
+        if (low < high).any():
+            k = int((low < high).argmax())
+            raise changed_static(column.name, ids[k], self.shown(column.name, low[k]), self.shown(column.name, high[k]))
+        return np.where(np.isfinite(low), low, np.nan)
+
+    def shown(self, name: str, value: float) -> str:
+        """Return a static value as the user writes it."""
+        categories = self.columns.static[name]
+        return f"{value:g}" if categories is None else repr(categories[int(value)])
+
+
+def unseen_category(name: str, found: Sequence[str]) -> str:
+    """Return the warning for categories of a static column that the training table does not have."""
+    return f"{name!r} has {some([*map(repr, found)], 5)}, which was not in training and counts as missing."
+
+
+def changed_static(name: str, series: str, one: str, other: str) -> InputError:
+    """Make the error for a static column with two values in a series."""
+    rule = "have one value for each series, because it is static"
+    hint = "If it changes, name it in {known} instead."
+    return InputError(
+        rule=rule, found=f"{one} and {other} in series {series!r}", hint=hint, column=name, otherwise="Correct it."
+    )

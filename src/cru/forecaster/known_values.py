@@ -1,0 +1,181 @@
+"""Read the known values of requested times, and add them to series as queries."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cru.data import SeriesSet
+from cru.data.columns import DataTable
+from cru.data.reading import read_table
+from cru.data.tables import check_key, codes
+from cru.errors import InputError, literal, some
+from cru.forecaster.input_columns import Reader
+from cru.forecaster.inputs import KNOWN, STATIC, Inputs, InputState, Known
+from cru.forecaster.queries import Query, add_rows
+from cru.forecaster.table_io import ids_of
+from cru.shapes import Float
+
+ENDS = "have a value at every forecast time, but known values end before the horizon"
+
+
+class Future(NamedTuple):
+    """Known values of a series besides its table."""
+
+    times: Float[np.ndarray, " row"]
+    known: Float[np.ndarray, "row known"]  # NaN for missing
+
+
+@dataclass(frozen=True)
+class KnownFrame:
+    """Known values, and static values of new series, from a frame of requested times."""
+
+    future: Mapping[str, Future]
+    static: Mapping[str, Float[np.ndarray, " static"]]
+
+    def after(self, last: Mapping[str, float]) -> "KnownFrame":
+        """Return the frame without the rows before the last row of each series."""
+        kept = {
+            name: Future._make(part[one.times >= last.get(name, -math.inf)] for part in one)
+            for name, one in self.future.items()
+        }
+        return replace(self, future=kept)
+
+    def with_static(self, series: SeriesSet) -> SeriesSet:
+        """Add the static values of series that have none in their table."""
+        found = np.array(
+            [self.static.get(name, np.full(series.per_series[STATIC].shape[1], np.nan)) for name in series.ids]
+        )
+        given = series.per_series[STATIC]
+        filled = np.where(np.isnan(given), found.reshape(given.shape), given)
+        return replace(series, per_series={**series.per_series, STATIC: filled})
+
+
+def read_known_frame(frame: Any, reader: Reader, argument: str) -> KnownFrame:
+    """Read a frame with the columns of id, time and known values.
+
+    Columns with a fill and static columns may be absent.
+
+    Args:
+        frame: a frame, or the path of a file.
+        reader: of the columns.
+        argument: name of the argument, for errors.
+
+    Raises:
+        InputError: a column is missing or wrong, or a time has two values.
+    """
+    columns = reader.columns
+    keys = [name for name in (columns.id, columns.time) if name is not None]
+    needed = [*keys, *(name for name, fill in columns.known.items() if fill is None)]
+    if not (hasattr(frame, "columns") or isinstance(frame, str | Path | DataTable)):
+        rule = f"be a frame with the columns {some([*map(repr, needed)], 20)}"
+        raise InputError(argument, literal(rule), type(frame).__name__)
+    text = [columns.id] if columns.id is not None else []
+    try:
+        table = read_table(frame, needed, time=columns.time, text=text, everything=True)
+    except InputError as error:
+        raise error.replace(argument=error.argument or argument) from None
+    if table.rows == 0:
+        return KnownFrame({}, {})
+    names, owner = ["0"], np.zeros(table.rows, np.int32)
+    if columns.id is not None:
+        table[columns.id] = ids_of(table[columns.id])
+        check_key(table[columns.id])
+        names, owner = codes(table[columns.id])
+    times = reader.clock.column(table[columns.time])
+    blank = np.full(table.rows, np.nan)
+    known = np.full((table.rows, len(columns.known)), np.nan)
+    for k, name in enumerate(columns.known):
+        known[:, k] = (
+            reader.numbers(table[name], lambda row: (names[owner[row]], times[row])) if name in table else blank
+        )
+    static = np.full((len(names), len(columns.static)), np.nan)
+    for k, name in enumerate(columns.static):
+        if name in table:
+            static[:, k] = reader.one_for_each(table[name], owner, names)
+    order = np.lexsort((times, owner))
+    ends = np.cumsum(np.bincount(owner, minlength=len(names)))[:-1]
+    parts = zip(np.split(times[order], ends), np.split(known[order], ends), strict=True)
+    return KnownFrame(dict(zip(names, map(Future._make, parts), strict=True)), dict(zip(names, static, strict=True)))
+
+
+def query_known(
+    series: SeriesSet,
+    at: Sequence[Float[np.ndarray, " _"]],
+    inputs: Inputs,
+    reader: Reader,
+    *,
+    frame: KnownFrame | None = None,
+    argument: str = "at",
+    hold: bool = False,
+    before: InputState | None = None,
+) -> Query:
+    """Add the requested times to series as time points without observations, with their known values.
+
+    Args:
+        series: with known and static values. All their rows are used, and only those with observations are kept.
+        at: requested times of each series.
+        inputs: encode the known and static values.
+        reader: of the columns.
+        frame: further known values. They take precedence over those of the series.
+        argument: that has the frame, for errors.
+        hold: a known column without a fill keeps its last value, as in a figure.
+        before: state of the inputs of each series before its first row.
+
+    Raises:
+        InputError: a requested time has no value of a known column without a fill.
+    """
+    future = {} if frame is None else frame.future
+    series = series if frame is None else frame.with_static(series)
+    width = len(inputs.known)
+    none = Future(np.empty(0), np.empty((0, width)))
+    more = [future.get(name, none) for name in series.ids]
+    asked = [np.unique(times) for times in at]
+    counts = np.array([len(one.times) + len(times) for one, times in zip(more, asked, strict=True)], np.int64)
+    new = [part for one, times in zip(more, asked, strict=True) for part in (one.times, times)]
+    given = [
+        p for one, times in zip(more, asked, strict=True) for p in (one.known, np.full((len(times), width), np.nan))
+    ]
+    added = add_rows(series, np.repeat(np.arange(len(series)), counts), np.concatenate([np.empty(0), *new]))
+    known = np.full((len(added.series.times), width), np.nan)
+    known[added.old] = series.per_time[KNOWN]
+    values = np.concatenate([np.empty((0, width)), *given])
+    for k in range(width):
+        told = ~np.isnan(values[:, k])
+        known[added.new[told], k] = values[told, k]
+    wanted = np.zeros(len(known), bool)
+    is_query = np.concatenate(
+        [np.repeat([False, True], (len(o.times), len(t))) for o, t in zip(more, asked, strict=True)]
+        or [np.zeros(0, bool)]
+    )
+    wanted[added.new[is_query]] = True
+    if not hold:
+        _check_requested(added.series, known, wanted, inputs.known, reader, argument)
+    whole = inputs.encode(replace(added.series, per_time={KNOWN: known}), before)
+    kept = np.asarray(whole.mask.any(1)) | wanted
+    return Query(whole.keep(kept), np.cumsum(kept)[wanted] - 1)
+
+
+def _check_requested(
+    series: SeriesSet, known: np.ndarray, wanted: np.ndarray, fills: Known, reader: Reader, argument: str
+) -> None:
+    for k, (name, fill) in enumerate(fills.items()):
+        missing = wanted & np.isnan(known[:, k])
+        if fill is not None or not missing.any():
+            continue
+        row = int(missing.argmax())
+        owner = int(series.series_index[row])
+        there = np.flatnonzero((series.series_index == owner) & ~np.isnan(known[:, k]))
+        last = float(series.times[there[-1]]) if len(there) else -math.inf
+        where = f"{name!r} in series {series.ids[owner]!r}"
+        keys = [one for one in (reader.columns.id, reader.columns.time) if one is not None]
+        hint = f"Pass a frame with {some([*map(repr, [*keys, *fills])], 20)} as {{{argument}}}."
+        time = reader.stamp(series.times[row])
+        if series.times[row] > last and argument == "known":
+            end = f", which ends at {reader.stamp(last)}," if len(there) else ""
+            raise InputError(argument, ENDS, f"no {where}{end}", hint, time=time)
+        rule = "have a value of every known column at every requested time"
+        raise InputError(argument, rule, f"no {where}", hint, time=time)
