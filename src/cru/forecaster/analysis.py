@@ -167,13 +167,14 @@ class Analysis(Estimator):
             NotFittedError: the forecaster is not fitted.
             ValueError: the model uses later observations, or the table or the level is wrong.
 
-        >>> import pandas as pd
-        >>> frame = pd.DataFrame({"hour": np.arange(300.0), "load": np.sin(np.arange(300.0))})
-        >>> model = cru.Forecaster("structural", progress=False).fit(frame, time="hour")
-        >>> frame.loc[200, "load"] = 9.0
-        >>> found = model.anomalies(frame)
-        >>> found[found["anomaly"]]["hour"].tolist()[0]
-        200.0
+        >>> import cru
+        >>> table = cru.data.sample("weather")
+        >>> table = table[table["station"] == "USC00344766"].reset_index(drop=True)
+        >>> model = cru.Forecaster("structural", progress=False).fit(table, time="date", values=["TMAX"])
+        >>> table.loc[200, "TMAX"] = 55.0
+        >>> found = model.anomalies(table)
+        >>> found[found["anomaly"]]["value"].max()
+        np.float64(55.0)
         """
         from cru.forecaster.anomalies import anomalies, check_level
 
