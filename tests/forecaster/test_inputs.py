@@ -124,8 +124,7 @@ def test_features_of_events_and_levels(monkeypatch):
     rows = plain(found).encode(series).per_time[INPUTS]
     size = len(SCALES)
     value, traces = rows[:, :2], rows[:, 2 : 2 + 2 * size].reshape(60, 2, size)
-    last, since = rows[:, 2 + 2 * size], rows[:, 3 + 2 * size]
-    coming, following, until = rows[:, 4 + 2 * size : 4 + 3 * size], rows[:, -2], rows[:, -1]
+    coming = rows[:, 2 + 2 * size :]
     center = np.nanmean(level)
     for begin in (0, 30):
         held = 0.0
@@ -147,12 +146,6 @@ def test_features_of_events_and_levels(monkeypatch):
                 averages = [a * w + (1 - w) * earlier for a, w in zip(averages, decays, strict=True)]
             assert value[k] == pytest.approx([u[k], held])
             assert traces[k, 1] == pytest.approx([average - held for average in averages])
-            given = before[u[before] > 0]
-            assert last[k] == pytest.approx(u[given[-1]] if len(given) else 0)
-            assert since[k] == pytest.approx(np.log1p((t[k] - t[given[-1]]) / 1.5) if len(given) else 0)
-            coming_one = after[u[after] > 0]
-            assert following[k] == pytest.approx(u[coming_one[0]] if len(coming_one) else 0)
-            assert until[k] == pytest.approx(np.log1p((t[coming_one[0]] - t[k]) / 1.5) if len(coming_one) else 0)
 
 
 def test_rows_in_two_parts_have_the_same_features():

@@ -28,8 +28,7 @@ class InputState(NamedTuple):
     """What the features of later rows need of the rows of a series so far."""
 
     time: Float64[Tensor, " batch"]  # of the last row
-    value: Float64[Tensor, "batch known"]  # last level or event of each known column, minus its center
-    moment: Float64[Tensor, "batch known"]  # time of the last event
+    value: Float64[Tensor, "batch known"]  # last value of each known column, minus its center
     past: Float64[Tensor, "batch known scale"]  # decayed sums or averages
     static: Float64[Tensor, "batch static"]  # as in `STATIC`, 0 for missing
     given: Bool[Tensor, "batch static"]  # which static columns have a value
@@ -39,10 +38,9 @@ class InputState(NamedTuple):
 class Inputs:
     """The features of known and static columns, standardised on the training table.
 
-    A known column whose fill is a number holds events, such as doses: the values other than the fill. Its features are
-    the value u minus the fill, and decayed sums over the past: S(t) = Σ uᵢ exp(-(t - tᵢ) / τ) over all rows up to t.
-    Further features are the last event, and the logarithm of the time since then. The same sums over the future, the
-    next event and the time until then come last. A model uses them only where it also sees later observations.
+    A known column whose fill is a number holds events, such as doses. Its features are the value u minus the fill, and
+    decayed sums over the past: S(t) = Σ uᵢ exp(-(t - tᵢ) / τ) over all rows up to t. The same sums over the future come
+    last. A model uses them only where it also sees later observations.
 
     Every other known column holds levels, which last until the next row. Its features are the value x, and A - x for
     decayed averages A(t) = ∫ x(s) exp(-(t - s) / τ) ds / τ, which start at the first value.
@@ -66,7 +64,7 @@ class Inputs:
     @property
     def later(self) -> int:
         """The number of features, the last ones, that describe the future."""
-        return int(self.events.sum()) * (len(SCALES) + 2)
+        return int(self.events.sum()) * len(SCALES)
 
     @property
     def size(self) -> int:
@@ -77,7 +75,7 @@ class Inputs:
     def expected_size(self) -> int:
         """The number of features that the columns give."""
         static = sum(2 if categories is None else len(categories) + 1 for categories in self.static.values())
-        return len(self.known) * (1 + len(SCALES)) + 2 * int(self.events.sum()) + static + self.later
+        return len(self.known) * (1 + len(SCALES)) + static + self.later
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that JSON stores, except the columns, which `Columns` has."""
@@ -133,9 +131,8 @@ class Inputs:
             column = values[np.isfinite(values[:, k]), k]
             size[k] = np.sqrt(np.mean(column[column != 0] ** 2)) if (column != 0).any() else 0.0
         indicators = [[0.0, 1.0] if found is None else [1.0] * (len(found) + 1) for found in self.static.values()]
-        sums, last, time = np.repeat(size, len(SCALES)), size[self.events], np.zeros(self.events.sum())
-        after = np.repeat(last, len(SCALES))
-        return np.concatenate([size, sums, last, time, *indicators, after, last, time])
+        sums = np.repeat(size, len(SCALES))
+        return np.concatenate([size, sums, *indicators, np.repeat(size[self.events], len(SCALES))])
 
     def _raw(self, series: SeriesSet, before: InputState | None) -> tuple[Float[np.ndarray, "row feature"], InputState]:
         """Compute the features before they are standardised, NaN for missing, and the state after the last rows."""
@@ -147,37 +144,27 @@ class Inputs:
         time, value = np.zeros(rows + size), np.full((rows + size, width), np.nan)
         time[place], value[place] = series.times, series.per_time[KNOWN] - np.array(self.center)
         time[start] = np.where(series.lengths > 0, time[first], 0.0)
-        newest, past = Events(np.zeros((size, width)), np.zeros((size, width))), np.zeros((size, width, len(SCALES)))
+        past = np.zeros((size, width, len(SCALES)))
         if before is not None:
             time[start], value[start], past = before.time.numpy(), before.value.numpy(), before.past.numpy()
-            newest = Events(before.value.numpy(), before.moment.numpy())
         value[:, events] = np.nan_to_num(value[:, events])
         value[start[:, None], events] = 0.0
         value[:, ~events] = _filled(value[:, ~events], start)
         if before is None:
             past[:, ~events] = np.where(series.lengths[:, None] > 0, value[first], 0.0)[:, ~events, None]
         trace = self._decayed(time, value, past, start)
-        last = last_events(time, value[:, events], start, Events._make(part[:, events] for part in newest))
         end_values = np.repeat(value[end[::-1], :, None], len(SCALES), 2)
         backward = self._decayed(-time[::-1], value[::-1], end_values, rows + size - 1 - end[::-1])[::-1]
         coming = backward - value[..., None]
-        following = next_events(time, value[:, events], start)
-        parts = [
-            value,
-            (trace - np.where(events, 0.0, value)[..., None]).reshape(rows + size, width * len(SCALES)),
-            last.value,
-            self._age(time[:, None] - last.moment, last.value),
-            coming[:, events].reshape(rows + size, int(events.sum()) * len(SCALES)),
-            following.value,
-            self._age(following.moment - time[:, None], following.value),
-        ]
-        *earlier, sums, after, until = (part[place] for part in parts)
         static = self._static(series, before)
-        raw = np.concatenate([*earlier, self._described(static)[series.series_index], sums, after, until], 1)
-        held, moment = value[end], np.zeros((size, width))
-        held[:, events], moment[:, events] = last.value[end], last.moment[end]
-        kept = time[end], held, moment, trace[end], np.nan_to_num(static), np.isfinite(static)
-        return raw, InputState(*map(torch.from_numpy, kept))
+        raw = [
+            value[place],
+            (trace - np.where(events, 0.0, value)[..., None])[place].reshape(rows, width * len(SCALES)),
+            self._described(static)[series.series_index],
+            coming[place][:, events].reshape(rows, self.later),
+        ]
+        kept = time[end], value[end], trace[end], np.nan_to_num(static), np.isfinite(static)
+        return np.concatenate(raw, 1), InputState(*map(torch.from_numpy, kept))
 
     def _decayed(
         self,
@@ -198,12 +185,6 @@ class Inputs:
                 found[:, k, number] = _scan(decay, new)
         return found
 
-    def _age(
-        self, time: Float[np.ndarray, "row event"], value: Float[np.ndarray, "row event"]
-    ) -> Float[np.ndarray, "row event"]:
-        """Return the logarithm of the time to an event, NaN if there is none."""
-        return np.where(value == 0, np.nan, np.log1p(np.maximum(time, 0.0) / self.gap))
-
     def _static(self, series: SeriesSet, before: InputState | None) -> Float[np.ndarray, "series static"]:
         """Return the static values of each series, those of the state before where the table has none."""
         static = series.per_series[STATIC]
@@ -220,42 +201,6 @@ class Inputs:
             codes = column[:, None] == np.arange(len(categories or ()))
             parts += [column[:, None] if categories is None else np.where(missing, np.nan, codes), missing]
         return np.concatenate(parts, 1)
-
-
-class Events(NamedTuple):
-    """The last or the next event of each known column. The value is 0 if there is none."""
-
-    value: Float[np.ndarray, "row event"]
-    moment: Float[np.ndarray, "row event"]
-
-
-def last_events(
-    time: Float[np.ndarray, " row"],
-    value: Float[np.ndarray, "row event"],
-    start: Int64[np.ndarray, " series"],
-    before: Events,
-) -> Events:
-    """Return the last event up to each row. ``before`` is the one before the rows of ``start``, where series begin."""
-    rows = np.arange(len(time))[:, None]
-    found = np.where(value != 0, rows, 0)
-    found[start] = start[:, None]
-    found = np.maximum.accumulate(found, 0)
-    known, moment = value.copy(), np.broadcast_to(time[:, None], value.shape).copy()
-    known[start], moment[start] = before
-    return Events(*(np.take_along_axis(part, found, 0) for part in (known, moment)))
-
-
-def next_events(
-    time: Float[np.ndarray, " row"], value: Float[np.ndarray, "row event"], start: Int64[np.ndarray, " series"]
-) -> Events:
-    """Return the first event after each row."""
-    size = len(time)
-    found = np.where(value != 0, np.arange(size)[:, None], size)
-    found[start] = start[:, None]  # the value 0 of the next series
-    found = np.minimum.accumulate(found[::-1], 0)[::-1]
-    found = np.concatenate([found[1:], np.full((1, value.shape[1]), size)])
-    known, moment = np.concatenate([value, np.zeros((1, value.shape[1]))]), np.append(time, 0.0)
-    return Events(np.take_along_axis(known, found, 0), moment[found])
 
 
 def _filled(value: Float[np.ndarray, "row column"], start: np.ndarray) -> Float[np.ndarray, "row column"]:

@@ -37,7 +37,7 @@ class StreamInputs:
     def blank(self, count: int = 1) -> InputState:
         """Return the state of series without rows."""
         known, static = len(self.columns.known), len(self.columns.static)
-        sizes = (count,), (count, known), (count, known), (count, known, len(SCALES)), (count, static)
+        sizes = (count,), (count, known), (count, known, len(SCALES)), (count, static)
         zeros = [torch.zeros(size, dtype=torch.float64) for size in sizes]
         return InputState._make([*zeros, zeros[-1].bool()])
 
