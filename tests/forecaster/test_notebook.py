@@ -48,3 +48,11 @@ def test_few_values():
     frame = pd.DataFrame({"t": np.arange(20.0), "x": np.ones(20)})
     html = Forecaster("last-value", progress=False).fit(frame, time="t")._repr_html_()
     assert "<svg" in html and "nan" not in html.lower()
+
+
+def test_a_backtest(repeater):
+    found = repeater.backtest(horizon="10D", cuts=3)
+    html, rows = found._repr_html_(), found.scores(by=["variable", "lead"])
+    assert f"{len(found.predictions):,} predictions" in html and "<caption>" in html and "nan" not in html.lower()
+    for variable in rows["variable"].unique():
+        assert f"<td>{variable}</td>" in html

@@ -53,6 +53,11 @@ class Backtest:
     columns: Columns
     polars: bool
 
+    def _repr_html_(self) -> str:
+        from cru.forecaster.notebook import describe_backtest
+
+        return describe_backtest(self)
+
     def scores(self, by: str | Sequence[str] = ("variable", "lead")) -> Any:
         """Compute the scores of the model and of every naive baseline.
 

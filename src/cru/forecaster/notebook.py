@@ -1,4 +1,4 @@
-"""Describe a forecaster as HTML for notebooks: a figure of one series, and the scores next to the naive models."""
+"""Describe a forecaster or a backtest as HTML for notebooks: a figure of one series, and the scores."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cru.errors import printable
+from cru.forecaster.held_out import score_rows
 from cru.forecaster.queries import drop_empty_rows, last_observation_times
 from cru.forecaster.series_view import predict_curves
 from cru.forecaster.view import default_horizon, write_time
@@ -13,6 +14,7 @@ from cru.reporting.svg import SeriesFigure, draw_series
 from cru.reporting.view import choose_curve_times
 
 if TYPE_CHECKING:
+    from cru.forecaster.backtest import Backtest
     from cru.forecaster.estimator import Forecaster
 
 _POINTS = 300  # of the curves
@@ -26,8 +28,15 @@ def describe(forecaster: "Forecaster") -> str:
     title = f"<code>{escape(printable(repr(forecaster)))}</code>"
     if not forecaster.__sklearn_is_fitted__():
         return f"<div>{title}</div>"
-    parts = [title, _summary(forecaster), _figure(forecaster), _table(forecaster.scores_["table"])]
+    parts = [title, _summary(forecaster), _figure(forecaster), _table(forecaster.scores_["table"], "scores_['table']")]
     return "<div>" + "".join(f"<div>{part}</div>" for part in parts if part) + "</div>"
+
+
+def describe_backtest(backtest: "Backtest") -> str:
+    """Return HTML: the number of predictions, and the scores by variable and lead time."""
+    rows = score_rows(backtest.comparison)["table"]
+    title = f"<code>Backtest</code> of {len(backtest.comparison.variable_of):,} predictions"
+    return f"<div><div>{title}</div><div>{_table(rows, 'scores()')}</div></div>"
 
 
 def _summary(forecaster: "Forecaster") -> str:
@@ -75,8 +84,8 @@ def _figure(forecaster: "Forecaster") -> str:
     )
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Make the table of scores, with the best of each row in bold."""
+def _table(rows: list[dict[str, Any]], whole: str) -> str:
+    """Make the table of scores, with the best of each row in bold. ``whole`` is the code for all of its rows."""
     if not rows:
         return ""
     models = [name for name in rows[0] if name not in ("variable", "lead", "count")]
@@ -87,8 +96,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
         cells = [f"<b>{row[name]:.3f}</b>" if row[name] == best else f"{row[name]:.3f}" for name in models]
         texts = [escape(printable(str(row["variable"]))), escape(printable(str(row["lead"]))), f"{row['count']:,.0f}"]
         body += "<tr>" + "".join(f"<td>{text}</td>" for text in [*texts, *cells]) + "</tr>"
-    more = (
-        f"<div>{len(rows) - _ROWS} more rows are in <code>scores_['table']</code>.</div>" if len(rows) > _ROWS else ""
-    )
+    more = f"<div>{len(rows) - _ROWS} more rows are in <code>{whole}</code>.</div>" if len(rows) > _ROWS else ""
     caption = "<caption>Mean absolute error, in standard deviations</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
