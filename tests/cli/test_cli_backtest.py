@@ -32,7 +32,7 @@ def test_backtest_prints_scores_and_writes_predictions():
     said = done("backtest", "model", "observations.csv", *words)
     found = Forecaster.load("model").backtest("observations.csv", horizon="10D", every="5D", cuts=3)
     assert f"{len(found.predictions):,} predictions in new/predictions.csv" in said
-    assert "30h to 2.5D" in said and "seasonal-naive" in said and "reference" in said
+    assert "1.25D to 2.5D" in said and "seasonal-naive" in said and "reference" in said
     whole = found.scores(()).set_index("model").loc["model"]
     assert f"{whole['mae']:.4g}" in said and f"{whole['coverage-90']:.1%}" in said
     written = pl.read_csv("new/predictions.csv", try_parse_dates=True)

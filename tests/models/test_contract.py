@@ -320,7 +320,7 @@ COUNTS |= {"reference_points", "embedding", "num_heads", "obs_units", "prep_unit
 COUNTS |= {"most_parts", "members"}
 AMOUNTS = {"rtol": 0.0, "atol": -1.0, "noise": 0.0, "longest": 0.0, "annealing": 1.0, "dropout": 1.0, "mixing": -1e-4}
 AMOUNTS |= {"beta": -0.1, "jitter": -0.1, "period": 0.0, "last": -0.1, "series": 1.1, "bandwidth": -1, "coupling": -0.1}
-AMOUNTS |= {"target_noise": 0.0}
+AMOUNTS |= {"target_noise": 0.0, "inputs": -1, "later_inputs": 1}
 
 
 @every_model

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cru.data.parsing import parse_number
-
 if TYPE_CHECKING:
     from cru.forecaster import Forecaster
     from cru.forecaster.clock import Clock
@@ -80,9 +78,12 @@ def as_names(text: str | None) -> list[str] | None:
 def as_known(text: str | None) -> dict[str, float | str | None] | None:
     """Convert the option --known to a mapping from names to fills. The forecaster rejects other fills.
 
+    >>> from cru.cli.options import as_known
     >>> as_known("plan,price=last,dose=0")
     {'plan': None, 'price': 'last', 'dose': 0.0}
     """
+    from cru.data.parsing import parse_number
+
     found: dict[str, float | str | None] = {}
     for part in as_names(text) or []:
         name, equals, fill = part.partition("=")

@@ -215,6 +215,7 @@ def _filled(value: Float[np.ndarray, "row column"], start: np.ndarray) -> Float[
 def _scan(decay: Float[np.ndarray, " row"], new: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
     """Return s with s[k] = decay[k] s[k - 1] + new[k], by doubling the reach of every row. decay[0] must be 0.
 
+    >>> from cru.forecaster.inputs import _scan
     >>> _scan(np.array([0.0, 0.5, 0.5, 0.0]), np.ones(4))
     array([1.  , 1.5 , 1.75, 1.  ])
     """

@@ -79,8 +79,9 @@ class CorrectedConfig(StructuralConfig):
             self.check_positive("gap")
         fits = isinstance(self.calendar, Sequence) and all(isinstance(p, int | float) and p > 0 for p in self.calendar)
         require(fits, f"`calendar` must be positive numbers, got {self.calendar!r}.")
-        fits = type(self.inputs) is type(self.later_inputs) is int and 0 <= self.later_inputs <= self.inputs
-        require(fits, f"`inputs` must be at least `later_inputs` and 0, got {self.inputs!r}, {self.later_inputs!r}.")
+        require(type(self.inputs) is int and self.inputs >= 0, f"`inputs` must be at least 0, got {self.inputs!r}.")
+        fits = type(self.later_inputs) is int and 0 <= self.later_inputs <= self.inputs
+        require(fits, f"`later_inputs` must be 0 to `inputs`, {self.inputs}, got {self.later_inputs!r}.")
 
 
 class Features(NamedTuple):
