@@ -51,6 +51,7 @@ def test_ctrl_c_stores_the_best_epoch(table) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_before_the_training_stores_nothing(table) -> None:
+    library.data.sample("weather").to_csv(table / "weather.csv", index=False)  # prepared for several seconds
     words = [*COMMAND, "fit", "weather.csv", "--id", "station", "--time", "date", "--out", "model"]
 
     def press(text: str, process: int) -> None:

@@ -91,4 +91,4 @@ def test_series_that_cannot_be_kept_are_used_all_the_same(ragged, tmp_path, capl
     (tmp_path / "file").write_text("")  # where nobody, not even root, can make a folder
     path = tmp_path / "file" / "kept.npz"
     found = cached(path, {"a": 1}, lambda: (ragged, {"a": 1}))
-    assert found is ragged and "is not kept" in caplog.text
+    assert found is ragged and "cannot be saved" in caplog.text
