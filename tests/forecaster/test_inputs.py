@@ -263,7 +263,7 @@ def test_pandas_polars_wide_and_long_tables_agree(table, model, new):
     wrong = long(past(new))
     wrong.loc[3, "plan"] = 8.0
     with pytest.raises(
-        InputError, match=r"column 'plan' must have one value at a time, .* and 8 in series '0' at time"
+        InputError, match=r"`at` of 'plan' must have one value at a time, .* and 8 in series '0' at time"
     ):
         other.series(other.read(wrong), clock)
 
@@ -355,9 +355,12 @@ def test_the_calendar_can_be_switched_off():
         ),
         ({"static": ["t"]}, r"`static` must not name a column that has another role, got 't'\..*"),
         ({"known": ["ward"]}, r"column 'ward' must hold numbers, because it is known, got String\. Pass text as .*"),
-        ({"known": {"plan": "first"}}, r"`known` must have fills that are None, 'last' or a finite number, got .*"),
+        (
+            {"known": {"plan": "first"}},
+            r"`known` must have fills that are None, 'last' or a number of sensible size, got .*",
+        ),
         ({"known": [3]}, r"`known` must be a list of names of columns, got \[3\]\."),
-        ({"static": ["plan"]}, r"column 'plan' must have one value for each series, .* in series '0'\. If it .*"),
+        ({"static": ["plan"]}, r"column 'plan' must have one value for each series, .* in series '0'\. Correct it\."),
         (
             {"known": ["dose"]},
             r"column 'dose' must have a value in every row, because it is known, got none in series '0' at time \S+ "
@@ -413,10 +416,10 @@ def test_wrong_known_values_are_one_sentence(model, new):
     endless = past(new).copy()
     endless.loc[endless.index[2], "dose"] = np.inf
     refused(
-        r"column 'dose' must be finite, got an infinity in series '0' at time \S+ Correct it\.",
+        r"column 'dose' must be at most 1e.30 in size, got inf in series '0' at time \S+ Correct it\.",
         lambda: model.impute(endless),
     )
-    refused(r"`at` must be .*|column 'plan' must .*", lambda: model.predict(past(new), at=at.assign(plan="much")))
+    refused(r"`at` of 'plan' must hold numbers, .*", lambda: model.predict(past(new), at=at.assign(plan="much")))
     changed = past(new).copy()
     changed.loc[changed.index[1], "ward"] = "west"
     refused(
@@ -463,3 +466,53 @@ def test_wrong_values_of_a_stream_are_one_sentence(model):
     with pytest.raises(InputError, match="known values end before the horizon"):
         stream.predict_many([3.0])
     assert len(stream) == 1
+
+
+def test_a_frame_of_known_values_that_contradicts_itself_or_the_table_is_refused(model, new):
+    first, ahead = past(new), future(new)
+    twice = pd.concat([ahead, ahead.iloc[:1].assign(plan=50.0)])
+    with pytest.raises(InputError, match=r"`at` of 'plan' must have one value at a time.* and 50 in series '0'"):
+        model.predict(first, at=twice)
+    with pytest.raises(InputError, match=r"column 'age' must have one value for each series.* and 99 in series"):
+        model.forecast(first, horizon=1.0, known=ahead.assign(age=99.0))
+    with pytest.raises(InputError, match="`known` must have series of the table, got 'x0'"):
+        model.forecast(first, horizon=1.0, known=ahead.assign(s="x" + ahead["s"].astype(str)))
+    renamed = ahead.assign(s=ahead["s"].replace(0, 77))
+    with (
+        pytest.warns(UserWarning, match="`known` has series '77', which the table does not have, and nothing for"),
+        pytest.raises(InputError, match="no 'plan' in series '0'"),
+    ):
+        model.forecast(first, horizon=1.0, known=renamed)
+    for call in (model.sample, model.components):
+        arguments = {"n": 2} if call == model.sample else {}
+        with pytest.raises(InputError, match=r"`known` must be given with `horizon` only. Put the known values into"):
+            call(table=first, at=ahead, known=ahead, **arguments)
+    with pytest.raises(ValueError, match=r"`known` cannot be used: .*times"):
+        model.forecast(first, horizon=1.0, known=ahead.assign(t=pd.Timestamp("2024-01-01")))
+
+
+@pytest.mark.parametrize("huge", [1e31, -np.inf])
+def test_a_huge_known_or_static_number_is_refused_before_the_fit(table, huge):
+    for name in ("plan", "age"):
+        changed = table.assign(**{name: table[name].where(table.index > 0, huge)})
+        with pytest.raises(InputError, match=rf"column '{name}' must be at most 1e.30 in size, got \S+ in ser"):
+            Forecaster().fit(changed, **COLUMNS, **ROLES)
+    for fill in (huge, True, 10**400):
+        with pytest.raises(InputError, match=r"`known` must have fills that are None, 'last' or a number of sensible"):
+            check_known({"a": fill})
+
+
+@pytest.mark.parametrize("change", ["inputs without roles", "features without inputs"])
+def test_forged_inputs_are_refused(model, tmp_path, change):
+    model.save(tmp_path / "m", history=False)
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    config["columns"] |= {"known": {}, "static": {}}
+    if change == "inputs without roles":
+        config["inputs"] = {"center": [], "gap": 1.0, "shift": [], "scale": []}
+        config["options"] |= {"inputs": 0, "later_inputs": 0}
+    else:
+        config["inputs"] = None
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"known (or|and) static columns"):
+        Forecaster.load(tmp_path / "m")

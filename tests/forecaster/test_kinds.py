@@ -440,3 +440,14 @@ def test_nothing_is_warned_about_on_the_training_table(declared):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         declared.forecast(clinic(30, 12), horizon=1)
+
+
+@pytest.mark.filterwarnings("ignore:Predictions extend")
+def test_intervals_of_all_levels_are_nested(model):
+    """A higher level never lowers the upper bound, also where an interval begins to start at zero."""
+    levels = list(range(2, 99, 4))
+    said = model.predict(clinic(20, seed=3), at=[10.5, 31.0], level=levels)
+    said = said[said["variable"].isin(["temp", "rain", "visits"])]
+    for bound, sign in (("lo", -1), ("hi", 1)):
+        wide = said[[f"{bound}-{level}" for level in levels]].to_numpy()
+        assert (sign * np.diff(wide, axis=1) >= 0).all(), bound

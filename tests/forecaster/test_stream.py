@@ -95,6 +95,7 @@ def test_in_float32_too(forecaster) -> None:
     close(as_frame(told(forecaster.stream(), table), expected), expected, 1e-5)
 
 
+@FAR
 def test_a_table_at_once_or_in_parts_gives_the_same(forecaster) -> None:
     table, model = observations(70, seed=3), copy.deepcopy(forecaster)
     model.model_.double()
@@ -265,6 +266,7 @@ def test_a_model_that_cannot_stream_says_so(name: str, short_fit) -> None:
         forecaster.stream()
 
 
+@FAR
 def test_dates_and_a_table_of_one_series(short_fit) -> None:
     table = observations(1, 60).drop(columns="name")
     table["day"] = pd.Timestamp("2024-03-01", tz="UTC") + pd.to_timedelta(table["day"], unit="D").dt.round("s")

@@ -11,6 +11,7 @@ from cru.data.series import group_by_length
 from cru.data.tables import UNITS
 from cru.errors import InputError
 from cru.forecaster.clock import PERIODS, Clock
+from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
 from cru.forecaster.queries import (
     BATCH,
     Query,
@@ -90,6 +91,8 @@ def components(forecaster: "Forecaster", table: Any, *, at: Any, horizon: Any, e
     check_structural(forecaster)
     if at is not None and horizon is not None:
         raise InputError("at", "be given, or {horizon}, and not both")
+    if known is not None and horizon is None:
+        raise InputError("known", KNOWN_WITHOUT_HORIZON, hint=KNOWN_IN_AT)
     series = forecaster._series(table)
     if at is not None:
         query, _ = forecaster._requested(series, at)

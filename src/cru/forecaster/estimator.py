@@ -17,7 +17,7 @@ from cru.forecaster.error_distribution import ErrorDistribution
 from cru.forecaster.input_columns import Reader, check_known, check_roles, check_static
 from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kind, Kinds, check_kinds
-from cru.forecaster.known_values import query_known, read_known_frame
+from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON, query_known, read_known_frame
 from cru.forecaster.queries import (
     Query,
     calibrated,
@@ -370,6 +370,8 @@ class Forecaster(Analysis):
             raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
         if (at is None) == (horizon is None):
             raise InputError("at", "be given, or {horizon}, and not both")
+        if known is not None and horizon is None:
+            raise InputError("known", KNOWN_WITHOUT_HORIZON, hint=KNOWN_IN_AT)
         found = self._series(table)
         query, times = self._ahead(found, horizon, every, known) if at is None else self._requested(found, at)
         lead = lead_times(query.series, causal=self.model_.causal)[query.rows]

@@ -1,17 +1,15 @@
 """Read known and static columns of a table, and check their roles."""
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cru.data import SeriesSet
 from cru.data.columns import Column, DataTable
-from cru.data.grouping import average, group
+from cru.data.grouping import Groups, average, group
 from cru.data.tables import codes
 from cru.errors import InputError, literal, some
 from cru.forecaster.categories import MOST, Entries, sorted_categories
@@ -24,13 +22,15 @@ if TYPE_CHECKING:
 
 NUMBERS = "Pass text as {static} if it stays the same in a series, or as one 0/1 column for each category."
 NAMES = "be a list of names of columns"
+LARGEST = 1e30  # largest size of a known or static number
+SENSIBLE, CORRECT = f"be at most {LARGEST:g} in size", "Correct it."
 
 
 def check_known(known: Any) -> dict[str, Fill]:
     """Return the known columns and their fills as a dictionary.
 
     Raises:
-        InputError: it is neither a list of names nor a mapping to None, "last" or finite numbers.
+        InputError: it is neither a list of names nor a mapping to None, "last" or numbers up to `LARGEST`.
     """
     if known is None:
         return {}
@@ -39,10 +39,13 @@ def check_known(known: Any) -> dict[str, Fill]:
     _names(list(known), "known")
     found: dict[str, Fill] = {}
     for name, fill in known.items():
-        number = isinstance(fill, Real) and math.isfinite(fill)
+        number = isinstance(fill, int | float | np.integer | np.floating) and type(fill) is not bool
+        number = number and -LARGEST <= fill <= LARGEST
         if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
-            raise InputError("known", "have fills that are None, 'last' or a finite number", f"{name!r}: {fill!r:.50}")
-        found[name] = float(fill) if isinstance(fill, Real) else fill
+            raise InputError(
+                "known", "have fills that are None, 'last' or a number of sensible size", f"{name!r}: {fill!r:.50}"
+            )
+        found[name] = fill if fill is None or isinstance(fill, str) else float(fill)
     return found
 
 
@@ -121,17 +124,7 @@ class Reader:
         groups = group(owner, times, len(series))
         known = np.empty((len(series.times), len(columns.known)))
         for k, (name, fill) in enumerate(columns.known.items()):
-            values = self.numbers(frame[name], lambda row: (series.ids[owner[row]], times[row]))[groups.order]
-            low, high = (part.reduceat(values, groups.starts) for part in (np.fmin, np.fmax))
-            differs = low < high
-            if differs.any() and columns.duplicates == "refuse":
-                row = int(differs.argmax())
-                found = f"{low[row]:g} and {high[row]:g} in series {series.ids[series.series_index[row]]!r}"
-                rule, hint = "have one value at a time, because it is known", "Correct one of them."
-                raise InputError(
-                    rule=rule, found=found, hint=hint, column=name, time=self.stamp(series.times[row]), otherwise=hint
-                )
-            known[:, k] = average(values, groups.starts)
+            known[:, k] = self.one_each_time(frame[name], owner, times, series.ids, groups)
             if fill is None:
                 self.check_filled(series, name, np.isnan(known[:, k]))
         static = np.full((len(series), len(columns.static)), np.nan)
@@ -140,6 +133,25 @@ class Reader:
         return replace(
             series, per_time={**series.per_time, KNOWN: known}, per_series={**series.per_series, STATIC: static}
         )
+
+    def one_each_time(
+        self, column: Column, owner: np.ndarray, times: np.ndarray, ids: Sequence[str], groups: Groups
+    ) -> Float[np.ndarray, " time"]:
+        """Return the value of a known column at each time of each series, NaN if it has none.
+
+        Raises:
+            InputError: a value is infinite, or differs from another one at its time.
+        """
+        values = self.numbers(column, lambda row: (ids[owner[row]], times[row]))[groups.order]
+        low, high = (part.reduceat(values, groups.starts) for part in (np.fmin, np.fmax))
+        differs = low < high
+        if differs.any() and self.columns.duplicates == "refuse":
+            place = int(differs.argmax())
+            series = ids[owner[groups.order][groups.starts[place]]]
+            found = f"{low[place]:g} and {high[place]:g} in series {series!r}"
+            rule, time = "have one value at a time, because it is known", self.stamp(groups.times[place])
+            raise InputError(rule=rule, found=found, hint=CORRECT, column=column.name, time=time, otherwise=CORRECT)
+        return average(values, groups.starts)
 
     def check_filled(self, series: SeriesSet, name: str, missing: np.ndarray) -> None:
         """Raise InputError if a known column without a fill has a missing value."""
@@ -165,12 +177,13 @@ class Reader:
             rule = "hold numbers, because it is known"
             raise InputError(rule=rule, found=column.dtype, hint=NUMBERS, column=column.name, otherwise="Convert it.")
         values = column.numbers
-        infinite = np.isinf(values)
-        if infinite.any():
-            series, time = place(int(infinite.argmax()))
-            found, hint = f"an infinity in series {series!r}", "Correct it."
+        strange = np.abs(values) > LARGEST
+        if strange.any():
+            row = int(strange.argmax())
+            series, time = place(row)
+            found = f"{values[row]:g} in series {series!r}"
             raise InputError(
-                rule="be finite", found=found, hint=hint, column=column.name, time=self.stamp(time), otherwise=hint
+                rule=SENSIBLE, found=found, hint=CORRECT, column=column.name, time=self.stamp(time), otherwise=CORRECT
             )
         return values
 
@@ -183,12 +196,11 @@ class Reader:
                 raise InputError(
                     rule=rule, found=column.dtype, hint="Convert it.", column=name, otherwise="Convert it."
                 )
-            infinite = np.isinf(column.numbers)
-            if infinite.any():
-                found = f"an infinity in series {ids[owner[int(infinite.argmax())]]!r}"
-                raise InputError(
-                    rule="be finite", found=found, hint="Correct it.", column=name, otherwise="Correct it."
-                )
+            strange = np.abs(column.numbers) > LARGEST
+            if strange.any():
+                row = int(strange.argmax())
+                found = f"{column.numbers[row]:g} in series {ids[owner[row]]!r}"
+                raise InputError(rule=SENSIBLE, found=found, hint=CORRECT, column=name, otherwise=CORRECT)
             return column.numbers
         entries = Entries.of(column)
         number = {text: float(k) for k, text in enumerate(categories)}
@@ -225,7 +237,5 @@ def unseen_category(name: str, found: Sequence[str]) -> str:
 def changed_static(name: str, series: str, one: str, other: str) -> InputError:
     """Make the error for a static column with two values in a series."""
     rule = "have one value for each series, because it is static"
-    hint = "If it changes, name it in {known} instead."
-    return InputError(
-        rule=rule, found=f"{one} and {other} in series {series!r}", hint=hint, column=name, otherwise="Correct it."
-    )
+    found = f"{one} and {other} in series {series!r}"
+    return InputError(rule=rule, found=found, hint=CORRECT, column=name, otherwise=CORRECT)

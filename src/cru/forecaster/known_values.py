@@ -1,6 +1,7 @@
 """Read the known values of requested times, and add them to series as queries."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,15 +11,17 @@ import numpy as np
 
 from cru.data import SeriesSet
 from cru.data.columns import DataTable
+from cru.data.grouping import group
 from cru.data.reading import read_table
 from cru.data.tables import check_key, codes
 from cru.errors import InputError, literal, some
-from cru.forecaster.input_columns import Reader
+from cru.forecaster.input_columns import Reader, changed_static
 from cru.forecaster.inputs import KNOWN, STATIC, Inputs, InputState, Known
 from cru.forecaster.queries import Query, add_rows
 from cru.forecaster.table_io import ids_of
 from cru.shapes import Float
 
+KNOWN_WITHOUT_HORIZON, KNOWN_IN_AT = "be given with {horizon} only", "Put the known values into {at}."
 ENDS = "have a value at every forecast time, but known values end before the horizon"
 
 
@@ -44,13 +47,22 @@ class KnownFrame:
         }
         return replace(self, future=kept)
 
-    def with_static(self, series: SeriesSet) -> SeriesSet:
-        """Add the static values of series that have none in their table."""
+    def with_static(self, series: SeriesSet, reader: Reader) -> SeriesSet:
+        """Add the static values of series that have none in their table.
+
+        Raises:
+            InputError: a series has another value in its table.
+        """
         found = np.array(
             [self.static.get(name, np.full(series.per_series[STATIC].shape[1], np.nan)) for name in series.ids]
         )
         given = series.per_series[STATIC]
-        filled = np.where(np.isnan(given), found.reshape(given.shape), given)
+        found = found.reshape(given.shape)
+        for row, k in np.argwhere(np.isfinite(given) & np.isfinite(found) & (given != found))[:1]:
+            name = list(reader.columns.static)[k]
+            values = (reader.shown(name, float(part[row, k])) for part in (given, found))
+            raise changed_static(name, series.ids[row], *values)
+        filled = np.where(np.isnan(given), found, given)
         return replace(series, per_series={**series.per_series, STATIC: filled})
 
 
@@ -76,30 +88,50 @@ def read_known_frame(frame: Any, reader: Reader, argument: str) -> KnownFrame:
     text = [columns.id] if columns.id is not None else []
     try:
         table = read_table(frame, needed, time=columns.time, text=text, everything=True)
+        return _known_frame(table, reader) if table.rows else KnownFrame({}, {})
     except InputError as error:
         raise error.replace(argument=error.argument or argument) from None
-    if table.rows == 0:
-        return KnownFrame({}, {})
+    except ValueError as error:  # of the times
+        raise ValueError(f"`{argument}` cannot be used: {error}") from None
+
+
+def _known_frame(table: DataTable, reader: Reader) -> KnownFrame:
+    columns = reader.columns
     names, owner = ["0"], np.zeros(table.rows, np.int32)
     if columns.id is not None:
         table[columns.id] = ids_of(table[columns.id])
         check_key(table[columns.id])
         names, owner = codes(table[columns.id])
     times = reader.clock.column(table[columns.time])
-    blank = np.full(table.rows, np.nan)
-    known = np.full((table.rows, len(columns.known)), np.nan)
+    if not np.isfinite(times).all():
+        raise InputError(rule="hold a time in every row", hint="Leave such rows out.", column=columns.time)
+    groups = group(owner, times, len(names))
+    known = np.full((len(groups.times), len(columns.known)), np.nan)
     for k, name in enumerate(columns.known):
-        known[:, k] = (
-            reader.numbers(table[name], lambda row: (names[owner[row]], times[row])) if name in table else blank
-        )
+        if name in table:
+            known[:, k] = reader.one_each_time(table[name], owner, times, names, groups)
     static = np.full((len(names), len(columns.static)), np.nan)
     for k, name in enumerate(columns.static):
         if name in table:
             static[:, k] = reader.one_for_each(table[name], owner, names)
-    order = np.lexsort((times, owner))
-    ends = np.cumsum(np.bincount(owner, minlength=len(names)))[:-1]
-    parts = zip(np.split(times[order], ends), np.split(known[order], ends), strict=True)
+    parts = zip(*(np.split(part, groups.offsets[1:-1]) for part in (groups.times, known)), strict=True)
     return KnownFrame(dict(zip(names, map(Future._make, parts), strict=True)), dict(zip(names, static, strict=True)))
+
+
+def _check_ids(future: Mapping[str, Future], ids: Sequence[str]) -> None:
+    """Warn if a frame has series that the table does not have, and lacks series that it has: probably a typing error.
+
+    Raises:
+        InputError: the frame has no series of the table.
+    """
+    unknown, left = [name for name in future if name not in ids], [name for name in ids if name not in future]
+    if future and len(unknown) == len(future):
+        raise InputError("known", "have series of the table", repr(unknown[0]), "Correct the ids.")
+    if unknown and left:
+        warnings.warn(
+            f"`known` has series {unknown[0]!r}, which the table does not have, and nothing for series {left[0]!r}.",
+            stacklevel=2,
+        )
 
 
 def query_known(
@@ -129,7 +161,9 @@ def query_known(
         InputError: a requested time has no value of a known column without a fill.
     """
     future = {} if frame is None else frame.future
-    series = series if frame is None else frame.with_static(series)
+    series = series if frame is None else frame.with_static(series, reader)
+    if argument == "known":
+        _check_ids(future, series.ids)
     width = len(inputs.known)
     none = Future(np.empty(0), np.empty((0, width)))
     more = [future.get(name, none) for name in series.ids]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ ROUNDING = 4e-7  # relative float32 rounding of a center: a zero-width interval 
 BATCH = 64  # series per batch
 MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # probabilities of the averaged quantiles
 SMALLEST_CHANCE = 1e-12  # smallest sum of the probabilities of all categories
+BELOW = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5)  # of the quantiles that are compared with the lowest possible value
 MOST_ABOVE = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
 
 
@@ -163,16 +165,33 @@ class Distribution:
     def interval(self, level: float) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
         """Return the interval that contains a value with a probability of ``level`` per cent.
 
-        It leaves out the same probability on both sides. If the errors of similar predictions reach below the lowest
-        possible value, such as no rain, it leaves out nothing below. Then it leaves out the whole rest above.
+        It leaves out the same probability on both sides. If the lowest possible value, such as no rain, is more
+        probable than that, it leaves out nothing below. Then it leaves out more above, but no more than this
+        probability.
         """
         p = 0.5 - level / 200
         low, high = self.quantile(p, -1.0), self.quantile(0.5 + level / 200, 1.0)
         bounded = ~self.kinds.is_plain & ~self.kinds.is_event
         if bounded.any():
-            below = self.kinds.possible(self._unlimited(p)) <= self.kinds.lowest
-            high = np.where(bounded & below, self.quantile(level / 100, 1.0), high)
+            rest = np.maximum(level / 100, 1 - self._below)
+            high = np.where(bounded & (self._below >= p), self.quantile(rest, 1.0), high)
         return low, high
+
+    @cached_property
+    def _below(self) -> Float[np.ndarray, "n variable"]:
+        """The approximate probability that a value, not limited to the possible ones, is at most the lowest one."""
+        found, before = np.zeros(self.center.shape), None
+        for p in BELOW:
+            value = self._unlimited(p)
+            reached = self.kinds.possible(value) <= self.kinds.lowest
+            if before is None:
+                found[reached] = p
+            else:  # between two probabilities, the quantile is nearly linear
+                earlier, q = before
+                share = np.clip((self.kinds.edges - earlier) / np.maximum(value - earlier, 1e-300), 0, 1)
+                found = np.where(reached, p, np.where(found == q, q + share * (p - q), found))
+            before = value, p
+        return found
 
     def _is_lowest(self, p: float | np.ndarray) -> Bool[np.ndarray, "n variable"]:
         """Return which quantiles are the lowest possible value, because this is probable enough."""

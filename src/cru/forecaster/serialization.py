@@ -261,9 +261,11 @@ class Config(Schema):
 
     def _check_inputs(self) -> None:
         fitted, roles = self.encoder, self.columns
+        if (fitted is None) == bool(roles.known or roles.static):
+            raise ValueError("`inputs` must be there for known or static columns, and only for these")
         if fitted is None:
-            if roles.known or roles.static:
-                raise ValueError("`inputs` must be there for known or static columns")
+            if self.options.get("inputs") or self.options.get("later_inputs"):
+                raise ValueError("`options` must not have features of known and static columns")
             return
         sizes = len(fitted.center), len(fitted.shift), len(fitted.scale)
         if sizes != (len(roles.known), fitted.expected_size, fitted.expected_size):
