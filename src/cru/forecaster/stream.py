@@ -113,7 +113,8 @@ class Stream:
     number of observations.
 
     Predictions equal those of `Forecaster.predict` for all observations so far. This needs one call of `update` for
-    each time of a series, because two calls with the same time are two updates. A stream is not thread-safe.
+    each time of a series, because two calls with the same time are two updates. Known values are the exception:
+    those of the second call replace those of the first. A stream is not thread-safe.
 
     Args:
         forecaster: a fitted forecaster whose model supports streaming, as the default model does.
