@@ -255,3 +255,23 @@ def test_known_and_static_columns(tmp_path):
     assert first["predictions"] == live.predict("a", 1.5, known={"plan": 0.0})
     assert asked["predictions"] == live.predict("a", 2.0, known={"plan": 1.0})
     assert "`known` of 'plan' must have a value at every time" in wrong["error"]
+    observation = {"id": "a", "time": 2.0, "values": {"y": 9.0, "plan": 0.0}}
+    refusals = [
+        (observation | {"static": 5}, "`static` must be a mapping"),
+        (observation | {"known": {"plam": 1}}, "`known` must have known columns of the training table, got 'plam'"),
+        (observation | {"known": {"plan": "much"}}, "`known` of 'plan' must be finite numbers"),
+        (observation | {"known": {"dose": 1}}, "`known` of 'plan' must have a value at every time"),
+        (observation | {"known": [1]}, "`known` must be a mapping"),
+    ]
+    for extra in ((), ("--anomalies", "0.01")):
+        text = "\n".join(map(json.dumps, [lines[0], *(line for line, _ in refusals), lines[1]]))
+        result = CliRunner().invoke(app, ["stream", "clinic", *extra], input=text)
+        assert result.exit_code == 0, result.exception
+        _, *answers, after = map(json.loads, result.stdout.splitlines())
+        for answer, (_, said) in zip(answers, refusals, strict=True):
+            assert answer["error"].startswith(said)
+        assert after == asked  # a line that gets an error changes nothing
+    given = {"id": "b", "time": 1.0, "values": {"y": 1.0, "plan": 0.0}, "static": {"ward": "west"}}
+    result = CliRunner().invoke(app, ["stream", "clinic"], input=json.dumps(given))
+    live.update("b", 1.0, given["values"], static=given["static"])
+    assert json.loads(result.stdout)["predictions"] == live.predict("b", 1.0, known={"plan": 0.0})

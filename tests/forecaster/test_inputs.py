@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 
 from cru import Forecaster
 from cru.data.series import make_series
@@ -223,6 +224,83 @@ def test_a_stream_is_saved_with_its_inputs(model, new, tmp_path):
         asked = {"known": {"plan": 0.5}, "level": 50}
         assert again.predict(name, 20.0, **asked) == stream.predict(name, 20.0, **asked)
     assert stream.predict(99, 20.0, known={"plan": 0.5}) != stream.predict(98, 20.0, known={"plan": 0.5})
+
+
+@pytest.mark.parametrize("dose", [None, np.nan, 0.0, 4.0, 7.0])
+def test_the_last_row_of_a_stream_counts_once(model, new, dose):
+    """Its known values may be asked for again, or corrected, at its own time."""
+    exact = copy.copy(model)
+    exact.model_ = copy.deepcopy(model.model_).double()
+    early = past(new)[past(new)["s"] == 0].dropna(subset=["y"]).reset_index(drop=True)
+    early.loc[len(early) - 1, "dose"] = 4.0
+    last = early.iloc[-1]
+    stream = exact.stream()
+    stream.update_many(early)
+    moments = [last["t"], last["t"] + 0.5, last["t"] + 3]
+    frame = pd.DataFrame({"s": 0, "t": moments, "plan": [last["plan"], 0.3, -0.2]})
+    if dose is not None:
+        frame["dose"] = [dose, 0.0, 2.0]
+    expected = exact.predict(early, at=frame)
+    said = stream.predict_many(moments, known=frame)
+    assert said["mean"].to_numpy() == pytest.approx(expected["mean"].to_numpy(), rel=1e-6)
+    pd.testing.assert_frame_equal(said.iloc[2:], expected.iloc[2:], rtol=1e-6)
+    row = frame.iloc[0].drop(["s", "t"]).to_dict()
+    for numbers, mean in zip(stream.predict(0, last["t"], known=row).values(), expected["mean"], strict=False):
+        assert numbers["mean"] == pytest.approx(mean, rel=1e-6)
+    stream.update(0, last["t"], row)  # known values only
+    later = stream.predict_many(moments[1:], known=frame)
+    pd.testing.assert_frame_equal(later, expected.iloc[2:].reset_index(drop=True), rtol=1e-6)
+
+
+def test_judging_with_update_keeps_rows_without_observations(model):
+    judged, updated = model.stream(), model.stream()
+    rows = [(1.0, {"plan": 0.0, "dose": 5.0}), (2.0, {"plan": 0.5, "y": 1.0}), (3.0, {"plan": 0.0, "dose": 5.0})]
+    for moment, values in rows:
+        static = {"ward": "west", "age": 50}
+        judged.anomalies("a", moment, values, update=True, static=static)
+        updated.update("a", moment, values, static=static)
+        assert judged.predict("a", 4.0, known={"plan": 0.0}) == updated.predict("a", 4.0, known={"plan": 0.0})
+    before = judged.predict("a", 4.0, known={"plan": 0.0})
+    assert judged.anomalies("a", 3.5, {"plan": 0.0, "dose": 5.0}) == {}  # not an update
+    assert judged.predict("a", 4.0, known={"plan": 0.0}) == before
+    with pytest.raises(InputError, match="`static` must be a mapping"):
+        judged.anomalies("a", 4.0, {"plan": 0.0, "y": 1.0}, static=5)
+
+
+def forged_time(state):
+    state.inputs.time[0] = state.last[0] - 1
+
+
+def forged_category(code: float):
+    def forge(state):
+        state.inputs.static[0, 1] = code
+
+    return forge
+
+
+def forged_number(state):
+    state.inputs.past[0, 0, 0] = np.inf
+
+
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (forged_category(99.0), "the categories of 'ward' in .* must be whole numbers from 0 to 2"),
+        (forged_category(-7.5), "the categories of 'ward' in .* must be whole numbers from 0 to 2"),
+        (forged_category(0.5), "the categories of 'ward' in .* must be whole numbers from 0 to 2"),
+        (forged_category(np.nan), "must hold finite numbers"),
+        (forged_number, "must hold finite numbers"),
+        (forged_time, "the last row of a series in .* must not lie before its last observation"),
+    ],
+)
+def test_a_forged_state_is_refused(model, new, tmp_path, forge, message):
+    stream = model.stream()
+    stream.update_many(past(new))
+    with torch.inference_mode():
+        forge(stream.states.row(0))
+    stream.save(tmp_path / "state")
+    with pytest.raises(ValueError, match=rf"{message}\.$"):
+        model.stream(state=tmp_path / "state")
 
 
 @FAR

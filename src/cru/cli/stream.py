@@ -162,16 +162,19 @@ def respond(
     if values is not None and not isinstance(values, dict):
         raise ValueError('"values" must be an object from names to numbers.')
     static, known = message.get("static"), message.get("known")
-    if values is not None and static is not None:
-        values, static = {**values, **static}, None
-    found = {} if values is None or judged is None else live.anomalies(name, time, values, level=judged)
-    if values is not None and not live.update(name, time, values):
-        return {"id": name, "time": time, "dropped": "late"}
-    if known is None and values is not None:
-        known = live.repeated(values)
+    later = time
     if gap and values is not None:
         clock = live.forecaster.clock_
-        later = clock.stamp(clock.number(time) + gap)
-        time = later if clock.kind == "number" else later.isoformat()
-    predictions = {"predictions": live.predict(name, time, level=levels, known=known, static=static)}
-    return {"id": name, "time": time} | ({"anomalies": found} if found else {}) | predictions
+        stamp = clock.stamp(clock.number(time) + gap)
+        later = stamp if clock.kind == "number" else stamp.isoformat()
+    if values is not None:
+        if known is None:
+            known = live.repeated(values)
+        else:
+            live.check_known(name, later, known)  # before the update, so that an error changes nothing
+    found = {} if values is None or judged is None else live.anomalies(name, time, values, level=judged, static=static)
+    if values is not None and not live.update(name, time, values, static=static):
+        return {"id": name, "time": time, "dropped": "late"}
+    asked = None if values is not None else static
+    predictions = {"predictions": live.predict(name, later, level=levels, known=known, static=asked)}
+    return {"id": name, "time": later} | ({"anomalies": found} if found else {}) | predictions

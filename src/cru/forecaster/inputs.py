@@ -28,7 +28,7 @@ class InputState(NamedTuple):
     """What the features of later rows need of the rows of a series so far."""
 
     time: Float64[Tensor, " batch"]  # of the last row
-    value: Float64[Tensor, "batch known"]  # last value of each known column, minus its center
+    value: Float64[Tensor, "batch known"]  # events: of the last row; levels: the last value; both minus the center
     past: Float64[Tensor, "batch known scale"]  # decayed sums or averages
     static: Float64[Tensor, "batch static"]  # as in `STATIC`, 0 for missing
     given: Bool[Tensor, "batch static"]  # which static columns have a value
@@ -147,12 +147,17 @@ class Inputs:
         past = np.zeros((size, width, len(SCALES)))
         if before is not None:
             time[start], value[start], past = before.time.numpy(), before.value.numpy(), before.past.numpy()
+        # A first row at the time of the state is the same row again. Its events replace those of the state.
+        again = np.flatnonzero((series.lengths > 0) & (time[first] == time[start])) if before is not None else start[:0]
+        old, row = value[start[again]], first[again]
+        value[row] = np.where(np.isnan(value[row]), old, value[row])
         value[:, events] = np.nan_to_num(value[:, events])
-        value[start[:, None], events] = 0.0
         value[:, ~events] = _filled(value[:, ~events], start)
         if before is None:
             past[:, ~events] = np.where(series.lengths[:, None] > 0, value[first], 0.0)[:, ~events, None]
-        trace = self._decayed(time, value, past, start)
+        added = value.copy()
+        added[row] -= np.where(events, old, 0.0)
+        trace = self._decayed(time, added, past, start)
         end_values = np.repeat(value[end[::-1], :, None], len(SCALES), 2)
         backward = self._decayed(-time[::-1], value[::-1], end_values, rows + size - 1 - end[::-1])[::-1]
         coming = backward - value[..., None]

@@ -30,7 +30,7 @@ from cru.forecaster.queries import (
     lead_time_of,
 )
 from cru.forecaster.serialization import fingerprint
-from cru.forecaster.state_store import StateStore
+from cru.forecaster.state_store import StateStore, rebuilt
 from cru.forecaster.stream_inputs import StreamInputs
 from cru.forecaster.table_io import long_frame, name_of, read_new_table, sensible
 from cru.models.base import Prediction, State
@@ -113,7 +113,8 @@ class Stream:
     number of observations.
 
     Predictions equal those of `Forecaster.predict` for all observations so far. This needs one call of `update` for
-    each time of a series, because two calls with the same time are two updates. A stream is not thread-safe.
+    each time of a series, because two calls with the same time are two updates. Known values are the exception:
+    those of the second call replace those of the first. A stream is not thread-safe.
 
     Args:
         forecaster: a fitted forecaster whose model supports streaming, as the default model does.
@@ -175,8 +176,8 @@ class Stream:
             return False
         if arrived.batch.mask.any():
             self._put(arrived, self._after(arrived, self.model.advance(arrived.batch, arrived.state)))
-        elif self.inputs is not None:
-            self._put(arrived, (arrived.kept or self.blank)._replace(inputs=arrived.inputs))
+        else:
+            self._put_unobserved(arrived)
         return True
 
     @torch.inference_mode()
@@ -188,6 +189,7 @@ class Stream:
         *,
         level: Any = 0.001,
         update: bool = False,
+        static: Any = None,
     ) -> dict[str, dict[str, Any]]:
         """Report how unexpected an observation is, given the observations before it.
 
@@ -201,6 +203,7 @@ class Stream:
             level: a value with a smaller p-value is an anomaly, or one that ends a run of equal values of which a
                 smaller share of the training table is as long.
             update: also update the series with the observation.
+            static: static values, as in `update`.
 
         Returns:
             ``p_value``, ``repeats`` and ``anomaly`` for each observed variable. It is empty if nothing is observed, or
@@ -213,8 +216,12 @@ class Stream:
         >>> stream.anomalies("bed 3", 18.0, {"HR": 171}, update=True)["HR"]  # doctest: +SKIP
         {'p_value': 0.00021, 'repeats': 1, 'anomaly': True}
         """
-        chosen, arrived = check_level(level), self._arrive(id, time, values)
-        if arrived is None or not arrived.batch.mask.any():
+        chosen, arrived = check_level(level), self._arrive(id, time, values, static)
+        if arrived is None:
+            return {}
+        if not arrived.batch.mask.any():
+            if update:
+                self._put_unobserved(arrived)
             return {}
         batch = arrived.batch
         said, state = step(self.model, batch, arrived.state)
@@ -240,6 +247,14 @@ class Stream:
             return None
         needed = [name for name, fill in self.forecaster.columns_.known.items() if fill is None]
         return {name: values[name] for name in needed if name in values}
+
+    def check_known(self, id: object, time: Any, known: Any) -> None:  # noqa: A002
+        """Raise InputError if the known values of a time are wrong. The arguments are those of `predict`."""
+        if self.inputs is not None:
+            given = self.inputs.check(known, "known")
+            self.inputs.known(self.name(id), self.forecaster.clock_.number(time), given, "known")
+        elif known is not None:
+            raise InputError("known", "be left out: the model was fitted without such columns")
 
     def _arrive(self, id: object, time: Any, values: Any, static: Any = None) -> "Arrival | None":  # noqa: A002
         """Read an observation, and find the state of its series. Return None if it is late and dropped."""
@@ -274,6 +289,11 @@ class Stream:
         runs = torch.where(mask, torch.where(values == kept.values, kept.runs, 0) + 1, kept.runs)
         observed, newest = mask | kept.observed, torch.where(mask, values, kept.values)
         return SeriesState(state, batch.times[:, 0], observed, newest, runs, arrived.inputs)
+
+    def _put_unobserved(self, arrived: "Arrival") -> None:
+        """Store the known and static values of a row without observations."""
+        if self.inputs is not None:
+            self._put(arrived, (arrived.kept or self.blank)._replace(inputs=arrived.inputs))
 
     def _put(self, arrived: "Arrival", after: SeriesState) -> None:
         """Store the state of a series after one observation."""
@@ -536,6 +556,10 @@ class Stream:
         saved = self.states.as_tensors().items()
         wanted = {name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in saved}
         check_tensors(tensors, wanted, path)
+        if self.inputs is not None:
+            restored = rebuilt(self.blank, (tensors[name] for name in wanted))
+            assert isinstance(restored.inputs, InputState)
+            self.inputs.check_state(restored.inputs, torch.where(restored.seen, restored.last, -math.inf), path)
         self.states.read(tensors)
         self.names = list(found.ids)
         self.rows_of = {name: row for row, name in enumerate(self.names)}

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cru.forecaster.input_columns import Reader, changed_static, unseen_category
 from cru.forecaster.inputs import INPUTS, KNOWN, SCALES, STATIC, InputState
 from cru.forecaster.known_values import query_known, read_known_frame
 from cru.forecaster.queries import Query
-from cru.shapes import Float
+from cru.shapes import Float, Float64
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -84,18 +85,41 @@ class StreamInputs:
         Raises:
             InputError: a value is missing or wrong, or a static value differs from the one before.
         """
-        known = np.full((1, len(self.columns.known)), np.nan)
-        for k, (column, fill) in enumerate(self.columns.known.items()):
-            known[0, k] = self._number(column, given.get(column), name, moment, argument)
-            if fill is None and np.isnan(known[0, k]):
-                rule, found = "have a value at every time, because it is known", f"none in series {name!r}"
-                raise InputError(argument, rule, found, column=column, time=self.reader.stamp(moment))
+        known = self.known(name, moment, given, argument)
         static = np.full((1, len(self.columns.static)), np.nan)
         for k, column in enumerate(self.columns.static):
             static[0, k] = self._static(column, given.get(column), name, moment)
         row = self._series([name], np.array([moment]), known, np.array([0, 1]), static)
         whole, after = self.advance(row, before)
         return torch.from_numpy(whole.per_time[INPUTS])[None], after
+
+    def known(
+        self, name: str, moment: float, given: Mapping[str, Any], argument: str
+    ) -> Float[np.ndarray, "one known"]:
+        """Read the known values of one row, NaN for missing. See `step`."""
+        known = np.full((1, len(self.columns.known)), np.nan)
+        for k, (column, fill) in enumerate(self.columns.known.items()):
+            known[0, k] = self._number(column, given.get(column), name, moment, argument)
+            if fill is None and np.isnan(known[0, k]):
+                rule, found = "have a value at every time, because it is known", f"none in series {name!r}"
+                raise InputError(argument, rule, found, column=column, time=self.reader.stamp(moment))
+        return known
+
+    def check_state(self, state: InputState, last: Float64[Tensor, " batch"], where: Path | str) -> None:
+        """Raise ValueError if a state from a file is impossible.
+
+        Args:
+            state: of series, with finite numbers.
+            last: time of the last observation of each series, -inf for none.
+            where: the file.
+        """
+        if bool((state.time < last).any()):
+            raise ValueError(f"the last row of a series in {where} must not lie before its last observation.")
+        for k, (column, categories) in enumerate(self.columns.static.items()):
+            codes = state.static[state.given[:, k], k]
+            if categories is not None and not bool(torch.isin(codes, torch.arange(len(categories)).double()).all()):
+                rule = f"be whole numbers from 0 to {len(categories) - 1}"
+                raise ValueError(f"the categories of {column!r:.100} in {where} must {rule}.")
 
     def advance(self, series: SeriesSet, before: InputState | None) -> tuple[SeriesSet, InputState]:
         """Encode the rows of series. See `Inputs.advance`.
