@@ -341,7 +341,7 @@ def test_pandas_polars_wide_and_long_tables_agree(table, model, new):
     wrong = long(past(new))
     wrong.loc[3, "plan"] = 8.0
     with pytest.raises(
-        InputError, match=r"`at` of 'plan' must have one value at a time, .* and 8 in series '0' at time"
+        InputError, match=r"column 'plan' must have one value at a time, .* and 8 in series '0' at time"
     ):
         other.series(other.read(wrong), clock)
 
