@@ -1,5 +1,6 @@
 import gzip
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from tests.data.raw_formats import dly_text
 
 # One thread: the numbers do not depend on how a sum is split, and tests do not fight for the cores.
 torch.set_num_threads(1)
+
+# A shell ignores Ctrl-C for jobs in the background, and their tests of Ctrl-C would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "cru",
