@@ -485,31 +485,33 @@ class Forecaster(Analysis):
         """Add the features of known and static values to series, if there are any."""
         return series if self.inputs_ is None else self.inputs_.encode(series)
 
-    def query(self, series: SeriesSet, times: Sequence[np.ndarray], *, hold: bool = False) -> Query:
-        """Add requested times to series. The arguments are those of `query_known`."""
+    def query(
+        self,
+        series: SeriesSet,
+        times: Sequence[np.ndarray],
+        *,
+        known: Any = None,
+        argument: str = "at",
+        hold: bool = False,
+    ) -> Query:
+        """Add requested times to series. ``known`` is a frame; the other arguments are those of `query_known`."""
         if self.inputs_ is None:
             return insert_query_times(series, times)
-        return query_known(series, times, self.inputs_, Reader(self.columns_, self.clock_), hold=hold)
+        reader = Reader(self.columns_, self.clock_)
+        frame = None if known is None else read_known_frame(known, reader, argument)
+        return query_known(series, times, self.inputs_, reader, frame=frame, argument=argument, hold=hold)
 
     def _requested(self, series: SeriesSet, at: Any) -> tuple[Query, list[np.ndarray]]:
         """Return the query of requested times, and these times. See `predict` for ``at``."""
         wanted, times = requested_times(series, at, self.clock_, self.columns_)
-        if self.inputs_ is None:
-            return insert_query_times(wanted, times), times
-        reader = Reader(self.columns_, self.clock_)
-        frame = read_known_frame(at, reader, "at") if hasattr(at, "columns") else None
-        return query_known(wanted, times, self.inputs_, reader, frame=frame), times
+        return self.query(wanted, times, known=at if hasattr(at, "columns") else None), times
 
     def _ahead(self, series: SeriesSet, horizon: Any, every: Any, known: Any) -> tuple[Query, list[np.ndarray]]:
         """Return the query of forecast times, and these times. See `forecast` for the arguments."""
         times = forecast_times(series, self.clock_, horizon=horizon, every=every, gap=self.gap_)
-        if self.inputs_ is None or not self.columns_.known:
-            if known is not None:
-                raise InputError("known", "be left out: the model was fitted without known columns")
-            return self.query(series, times), times
-        reader = Reader(self.columns_, self.clock_)
-        frame = None if known is None else read_known_frame(known, reader, "known")
-        return query_known(series, times, self.inputs_, reader, frame=frame, argument="known"), times
+        if known is not None and not self.columns_.known:
+            raise InputError("known", "be left out: the model was fitted without known columns")
+        return self.query(series, times, known=known, argument="known"), times
 
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)
