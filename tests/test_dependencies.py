@@ -175,7 +175,7 @@ def test_a_missing_extra_is_named(core, tmp_path, extra: str) -> None:
     program, package = MISSING[extra]
     done = run(core, tmp_path, f"import cru; {program}", CRU_CACHE_DIR=str(tmp_path))
     said = done.stderr.strip().splitlines()[-1]
-    assert said == f"cru.extras.MissingExtraError: {package} is not installed: pip install 'cru[{extra}]'."
+    assert said == f"cru.errors.MissingExtraError: {package} is not installed: pip install 'cru[{extra}]'."
 
 
 @pytest.mark.slow

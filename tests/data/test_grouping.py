@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cru.data.grouping import average, group, pivot
+from cru.data.tables import average, group, pivot
 
 rows = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.integers(-5, 5)), min_size=1, max_size=40

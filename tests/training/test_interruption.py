@@ -7,8 +7,7 @@ import threading
 import pytest
 
 import cru
-from cru.training.callbacks import Callback
-from cru.training.interruption import StopOnInterrupt
+from cru.training.callbacks import Callback, StopOnInterrupt
 from cru.training.loop import Loop
 from cru.training.settings import TrainingSettings
 from tests.training.tiny import tiny_splits

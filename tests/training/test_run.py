@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cru import native
+from cru.data.series import Batches
 from cru.errors import RunError
 from cru.evaluation import evaluate
 from cru.models import Prediction
@@ -14,7 +15,7 @@ from cru.training import load_model, run, settings_for
 from cru.training.callbacks import Callback
 from cru.training.checkpoint import read_checkpoint
 from cru.training.experiment import make_model
-from cru.training.loop import Batches, Loop, Progress, clip_gradient
+from cru.training.loop import Loop, Progress, clip_gradient
 from cru.training.run import RunCheckpointer
 from tests.helpers import calls_of
 from tests.training.tiny import tiny_series, tiny_settings, tiny_splits, without_times

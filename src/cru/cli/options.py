@@ -82,7 +82,7 @@ def as_known(text: str | None) -> dict[str, float | str | None] | None:
     >>> as_known("plan,price=last,dose=0")
     {'plan': None, 'price': 'last', 'dose': 0.0}
     """
-    from cru.data.parsing import parse_number
+    from cru.data.table_files import parse_number
 
     found: dict[str, float | str | None] = {}
     for part in as_names(text) or []:

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import narwhals as nw
 import numpy as np
 
-from cru.errors import InputError, literal
-from cru.extras import MissingExtraError
+from cru.errors import InputError, MissingExtraError, literal
 from cru.threads import check_fork
 
 Kind = Literal["number", "text", "date", "datetime", "other"]

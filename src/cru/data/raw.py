@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock
 
 from cru.data.cache import cache_dir
-from cru.extras import require_extra
+from cru.errors import require_extra
 from cru.files import file_checksum
 from cru.progress import ProgressBar, format_bytes
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -200,6 +200,21 @@ class SeriesSet:
         for start in range(0, len(order), size):
             yield self.batch(order[start : start + size], dtype=dtype)
 
+    def batches_by_length(
+        self, size: int, *, dtype: torch.dtype = torch.float32
+    ) -> Iterator[tuple[Batch, Int64[np.ndarray, " row"]]]:
+        """Iterate over batches of at most ``size`` series of similar lengths. Empty series are left out.
+
+        Yields:
+            A batch, and the row of each time point ``batch.valid``.
+        """
+        kept = np.flatnonzero(self.lengths)
+        for group in group_by_length(self.lengths[kept], size):
+            chosen = kept[group]
+            batch = self.batch(chosen, dtype=dtype)
+            valid = batch.valid.numpy()
+            yield batch, (self.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]
+
 
 def group_by_length(lengths: Int[np.ndarray, " n"], most: int) -> Iterator[Int64[np.ndarray, " k"]]:
     """Group series of similar length, shortest first, into groups of at most ``most``.
@@ -355,3 +370,24 @@ def _check_sizes(
         for name, array in arrays.items():
             if len(array) != count:
                 raise InputError(argument, f"have {count} entries", len(array), column=name)
+
+
+class Batches(Sequence[Batch]):
+    """The batches of a set of series, in order. Each batch is made on access."""
+
+    def __init__(self, series: SeriesSet, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.series, self.size, self.dtype, self.device = series, size, dtype, device
+
+    def __len__(self) -> int:
+        return -(-len(self.series) // self.size)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        start = range(len(self))[index] * self.size
+        chosen = range(start, min(start + self.size, len(self.series)))
+        return self.series.batch(chosen, dtype=self.dtype).to(self.device)

@@ -1,19 +1,24 @@
-"""CSV and Parquet files, read and written by polars."""
+"""Read and write tables: frames, CSV files and Parquet files, with times that are written as text."""
 
+import datetime
 import gzip
 import re
 import warnings
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cru.data.columns import DataTable, read_frame, require_columns
-from cru.data.parsing import check_dates, parse_number
-from cru.errors import shorten
-from cru.extras import require_extra
+import narwhals as nw
+import numpy as np
+
+from cru.data.columns import Column, DataTable, number_column, read_frame, require_columns, utc, zone_name
+from cru.errors import InputError, require_extra, shorten
 from cru.threads import check_fork
 
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MONTH_DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 _SEPARATORS = (",", ";", "\t")
 _DECIMAL_POINT = r"^\s*[-+]?\d*\.\d*\s*$"
@@ -22,8 +27,50 @@ _DECIMAL_COMMA = r"^\s*([-+]?\d+),(\d+)\s*$"
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
+def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], everything: bool) -> DataTable:
+    """Read the columns of a frame or of a file, and interpret times that are written as text.
+
+    Args:
+        frame: a frame, the path of a file, or a table that has been read.
+        wanted: the columns to read.
+        time: the column of times.
+        text: columns of text. In a CSV file 007 and 7 differ in them, and NA is a name.
+        everything: read all columns.
+
+    Raises:
+        ValueError: the table lacks a column, cannot be read, or has times that are not clear.
+        FileNotFoundError: there is no such file.
+    """
+    if isinstance(frame, (str, Path)):
+        table = read_file(Path(frame), wanted, text=text, everything=everything, time=time)
+    elif isinstance(frame, DataTable):
+        require_columns(wanted, frame)
+        table = DataTable(frame if everything else {name: frame[name] for name in wanted})
+    else:
+        table = _read_frame(frame, wanted, everything=everything)
+    table[time] = written_times(table[time])
+    return table
+
+
+def _read_frame(frame: Any, wanted: list[str], *, everything: bool) -> DataTable:
+    try:
+        columns = nw.from_native(frame, eager_only=True).columns
+    except nw.exceptions.DuplicateError:
+        raise ValueError(f"the table must not have two columns of one name, got {list(frame.columns)}.") from None
+    except TypeError:
+        raise ValueError(
+            "the table must be a pandas or polars frame or the path of a .csv or .parquet file, "
+            f"got {type(frame).__name__}."
+        ) from None
+    odd = [name for name in columns if not isinstance(name, str)]
+    if odd:
+        raise ValueError(f"the table must have columns with text for names, got {odd}.")
+    require_columns(wanted, columns)
+    return read_frame(frame, None if everything else wanted)
+
+
 def read_file(path: Path, wanted: list[str], *, time: str, text: list[str], everything: bool) -> DataTable:
-    """Read the columns of a file. The arguments are those of `cru.data.reading.read_table`.
+    """Read the columns of a file. The arguments are those of `cru.data.table_files.read_table`.
 
     Raises:
         ValueError: it is not readable, or lacks a column.
@@ -55,6 +102,132 @@ def read_file(path: Path, wanted: list[str], *, time: str, text: list[str], ever
         said = shorten(next(iter(str(error).splitlines()), type(error).__name__), 200)
         said = "it is not written in UTF-8" if "utf-8" in said.lower() else said
         raise ValueError(f"{path} must be a readable table: {said}") from None
+
+
+def write_file(frame: Any, path: Path) -> None:
+    """Write a frame to a .csv or .parquet file.
+
+    Times that are all at midnight are written as dates. NaN is a missing value, which is an empty field in CSV.
+
+    Raises:
+        MissingExtraError: polars is not installed.
+    """
+    pl, table = _polars(), read_frame(frame)
+    columns = {}
+    for name, column in table.items():
+        values: Any = column.values
+        if column.kind == "text":
+            values = pl.Series(column.texts, dtype=pl.String).gather(pl.Series(values).replace(-1, None))
+        elif column.kind == "datetime" and column.zone is None and bool((values == values.astype("M8[D]")).all()):
+            values = values.astype("M8[D]")
+        columns[name] = pl.Series(name, values)
+        if column.zone is not None:
+            columns[name] = columns[name].dt.replace_time_zone("UTC").dt.convert_time_zone(column.zone)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = pl.DataFrame(columns).fill_nan(None)
+    if path.suffix.lower() == ".parquet":
+        written.write_parquet(path)
+    else:
+        _warn_of_formulas(table, path)
+        written.write_csv(path)
+
+
+def written_times(column: Column) -> Column:
+    """Convert a column of times that is text to the numbers or dates that are written there.
+
+    Raises:
+        ValueError: they are neither, or of several forms.
+    """
+    if column.kind == "text":
+        check_dates(column)
+        column = _numbers_in(column) or _dates_in(column)
+    if column.kind == "number":
+        _check_digits(column)
+    return column
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number that a text is, or None.
+
+    >>> from cru.data.table_files import parse_number
+    >>> parse_number(" 1e3"), parse_number("1_000"), parse_number("one")
+    (1000.0, None, None)
+    """
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return None
+
+
+def check_dates(column: Column) -> None:
+    """Check that a column of text holds numbers, or dates that mean the same everywhere.
+
+    Is 02/01/2024 in January or in February?
+
+    Raises:
+        InputError: it holds something else.
+    """
+    wrong = np.array([parse_number(text) is None and not _DATE.match(text) for text in column.texts], bool)
+    if wrong.any():
+        row = int(np.append(wrong, False)[column.values].argmax())
+        raise InputError(
+            rule="hold numbers or dates like 2024-01-31 or 2024-01-31T12:00:00",
+            found=repr(column.entry(row)),
+            column=column.name,
+        )
+
+
+def _spread(column: Column, parsed: np.ndarray, missing: Any) -> np.ndarray:
+    """Return what was parsed from the distinct texts for every row."""
+    spread: np.ndarray = np.append(parsed, np.array([missing], parsed.dtype))[column.values]
+    return spread
+
+
+def _numbers_in(column: Column) -> Column | None:
+    found = [parse_number(text) for text in column.texts]
+    if any(number is None for number in found):
+        return None
+    return number_column(column.name, _spread(column, np.array(found, np.float64), np.nan))
+
+
+def _dates_in(column: Column) -> Column:
+    first = column.entry(int((column.values >= 0).argmax()))
+    whole = _DATE.fullmatch(first) is not None
+    moments: list[datetime.datetime] = []
+    for text in (first, *column.texts):
+        try:
+            moments.append(datetime.datetime.fromisoformat(text.strip()))
+            one_form = (moments[-1].tzinfo is None) == (moments[0].tzinfo is None)
+            one_form &= (_DATE.fullmatch(text) is not None) == whole
+        except ValueError:
+            one_form = False
+        if not one_form:
+            raise ValueError(
+                f"column {column.name!r} must hold dates of one form, like 2024-01-31T12:00:00: "
+                f"{text!r} is none, or not of the form of {first!r}."
+            )
+    values = _spread(column, np.array([utc(moment) for moment in moments[1:]], "datetime64[us]"), "NaT")
+    if whole:
+        return replace(column, kind="date", values=values.astype("datetime64[D]"), dtype="Date", texts=())
+    zone = "UTC" if zone_name(moments[0]) else None
+    return replace(column, kind="datetime", values=values, dtype="Datetime", texts=(), zone=zone)
+
+
+def _check_digits(column: Column) -> None:
+    """Check that times are not dates like 20240131, whose differences are no numbers of days.
+
+    Raises:
+        ValueError: they are.
+    """
+    times = column.numbers
+    if not len(times) or not (times.min() >= 18000101 and times.max() <= 21001231) or (times != np.floor(times)).any():
+        return  # NaN, too
+    day, month = times.astype(np.int64) % 100, times.astype(np.int64) // 100 % 100
+    if ((month >= 1) & (month <= 12) & (day >= 1)).all() and (day <= _MONTH_DAYS[month - 1]).all():
+        raise ValueError(
+            f"column {column.name!r} must hold dates like 2024-01-31: {int(times[0])} would count as a number, "
+            "and the last day of a month would be 70 away from the next."
+        )
 
 
 def _polars() -> Any:
@@ -137,34 +310,6 @@ def _read_numbers(path: Path, columns: list[str], start: Any, dialect: dict[str,
     except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
         table = pl.read_csv(path, infer_schema_length=None, **options)
         return table.with_columns(c.cast(pl.Float64) for c in table if c.null_count() == len(c))
-
-
-def write_file(frame: Any, path: Path) -> None:
-    """Write a frame to a .csv or .parquet file.
-
-    Times that are all at midnight are written as dates. NaN is a missing value, which is an empty field in CSV.
-
-    Raises:
-        MissingExtraError: polars is not installed.
-    """
-    pl, table = _polars(), read_frame(frame)
-    columns = {}
-    for name, column in table.items():
-        values: Any = column.values
-        if column.kind == "text":
-            values = pl.Series(column.texts, dtype=pl.String).gather(pl.Series(values).replace(-1, None))
-        elif column.kind == "datetime" and column.zone is None and bool((values == values.astype("M8[D]")).all()):
-            values = values.astype("M8[D]")
-        columns[name] = pl.Series(name, values)
-        if column.zone is not None:
-            columns[name] = columns[name].dt.replace_time_zone("UTC").dt.convert_time_zone(column.zone)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = pl.DataFrame(columns).fill_nan(None)
-    if path.suffix.lower() == ".parquet":
-        written.write_parquet(path)
-    else:
-        _warn_of_formulas(table, path)
-        written.write_csv(path)
 
 
 def _warn_of_formulas(table: DataTable, path: Path) -> None:

@@ -1,6 +1,8 @@
 """Apply a model to a set of series: scores, batches of predictions, and predictions by series."""
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from cru.functional import VARIANCE_FLOOR
 from cru.layers.modes import evaluating
 from cru.models import Model, Prediction
 from cru.shapes import Bool, Float, Float64, Shaped
+from cru.threads import threads_for
 
 
 def evaluate(
@@ -49,7 +52,19 @@ def evaluate(
     return tally.scores()
 
 
-@torch.no_grad()
+@contextmanager
+def inference(model: Model, series: SeriesSet, batch_size: int) -> Iterator[None]:
+    """Apply a model in evaluation mode, without gradients, and with as many threads as the largest batch needs."""
+    with threads_for(work_of(model, series, batch_size)), torch.no_grad(), evaluating(model):
+        yield
+
+
+def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
+    """Estimate the work of the largest batch: batch × time × state, or × inputs if these are more, as for images."""
+    size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
+    return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
+
+
 def predict(
     model: Model,
     series: SeriesSet,
@@ -60,11 +75,12 @@ def predict(
     intermediates: bool = False,
 ) -> Iterator[tuple[Batch, Prediction]]:
     """Predict batches of series, in order."""
-    with evaluating(model):
-        for start in range(0, len(series), batch_size)[share[0] :: share[1]]:
-            chosen = np.arange(start, min(start + batch_size, len(series)))
-            batch = series.batch(chosen, dtype=model.dtype).to(device)
-            yield batch, model(batch, intermediates=intermediates)
+    for start in range(0, len(series), batch_size)[share[0] :: share[1]]:
+        chosen = np.arange(start, min(start + batch_size, len(series)))
+        batch = series.batch(chosen, dtype=model.dtype).to(device)
+        with inference(model, series, batch_size):  # not around `yield`, where it would change the code of the caller
+            prediction = model(batch, intermediates=intermediates)
+        yield batch, prediction
 
 
 class SeriesPrediction(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
-from cru.data.series import group_by_length
+from cru.data.series import Batches
 from cru.forecaster.calibration import NORMAL, PROBABILITIES, UNREAD
 from cru.forecaster.clock import Clock, find_calendar
 from cru.forecaster.comparison import GRID, Losses
@@ -21,7 +21,6 @@ from cru.models import NAIVE, Model, create, spec_of
 from cru.models.structural import TYPICAL_GAP
 from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
-from cru.training.loop import Batches
 
 RULES = tuple(name for name in NAIVE if name != "mean")
 ROWS, ENTRIES = 20_000, 2_000_000  # most time points, and most entries (times variables), that fit the rules
@@ -150,12 +149,9 @@ def _apply(rules: Mapping[str, Model], series: SeriesSet) -> dict[str, Float[np.
     """Predict every entry with each rule. A query changes no other prediction of a rule, so all are made at once."""
     found = {name: np.empty(series.values.shape) for name in rules}
     with threads_for(0), torch.no_grad():
-        for numbers in group_by_length(series.lengths, TOGETHER):
-            batch = series.batch(numbers, dtype=torch.get_default_dtype())
-            valid = batch.valid.numpy()
-            rows = (series.offsets[numbers][:, None] + np.arange(valid.shape[1]))[valid]
+        for batch, rows in series.batches_by_length(TOGETHER, dtype=torch.get_default_dtype()):
             for name, rule in rules.items():
-                found[name][rows] = rule(batch).mean.numpy()[valid]
+                found[name][rows] = rule(batch).mean[batch.valid].numpy()
     return found
 
 

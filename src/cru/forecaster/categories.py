@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cru.data.columns import Column, DataTable, number_column
-from cru.data.parsing import parse_number
-from cru.data.table_files import MISSING
+from cru.data.table_files import MISSING, parse_number
 from cru.data.tables import check_key, codes
 from cru.errors import InputError, literal, some
 from cru.forecaster.kinds import columns_of

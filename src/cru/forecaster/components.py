@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from cru.data import Scaler
-from cru.data.series import group_by_length
 from cru.data.tables import UNITS
 from cru.errors import InputError
+from cru.evaluation.evaluate import inference
 from cru.forecaster.clock import PERIODS, Clock
 from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
 from cru.forecaster.queries import (
@@ -21,13 +20,10 @@ from cru.forecaster.queries import (
     predict_scaled,
 )
 from cru.forecaster.table_io import long_frame
-from cru.layers.modes import evaluating
 from cru.layers.structural import StructuralLayer
 from cru.models.corrected import CorrectedModel
 from cru.models.structural import StructuralModel, flat_inputs
 from cru.shapes import Float
-from cru.threads import threads_for
-from cru.training.loop import work_of
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -143,15 +139,12 @@ def divide(forecaster: "Forecaster", query: Query) -> Division:
     total, spread = np.zeros(shape), np.zeros(shape)
     place = np.full(len(series.times), -1)
     place[rows] = np.arange(len(rows))
-    some = np.flatnonzero(series.lengths)
-    with threads_for(work_of(model, series, BATCH)), torch.no_grad(), evaluating(model):
-        for numbers in group_by_length(series.lengths[some], BATCH):
-            chosen = some[numbers]
-            batch = series.batch(chosen, dtype=model.dtype)
+    with inference(model, series, BATCH):
+        for batch, each in series.batches_by_length(BATCH, dtype=model.dtype):
             values, mask = flat_inputs(model, batch)
             found = model.layer.components(values, batch.times, mask, groups=grouping.groups, causal=model.causal)
             valid = batch.valid.numpy()
-            where = place[(series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]]
+            where = place[each]
             asked = where >= 0
             for part, tensor in zip((mean, var, total, spread), (*found[1:], *model.structure(batch)), strict=True):
                 part[where[asked]] = tensor.double().numpy()[valid][asked]

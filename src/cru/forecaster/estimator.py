@@ -41,8 +41,7 @@ from cru.forecaster.table_io import (
     read_training_table,
 )
 from cru.models import Model
-from cru.training.callbacks import Callback, make_progress_callback
-from cru.training.interruption import StopOnInterrupt
+from cru.training.callbacks import Callback, StopOnInterrupt, make_progress_callback
 from cru.training.settings import TrainingSettings, build
 
 if TYPE_CHECKING:

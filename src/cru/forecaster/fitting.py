@@ -11,6 +11,7 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
+from cru.data.series import Batches
 from cru.errors import InputError
 from cru.evaluation import evaluate
 from cru.forecaster.clock import Clock, find_calendar
@@ -27,9 +28,8 @@ from cru.models.base import Prediction
 from cru.models.corrected import CorrectedModel
 from cru.models.registry import entry, is_own
 from cru.models.structural import StructuralConfig
-from cru.threads import threads_for
 from cru.training.callbacks import Callback
-from cru.training.loop import Batches, Engine, Loop, work_of
+from cru.training.loop import Engine, Loop
 from cru.training.settings import TrainingSettings
 
 FEW = 20  # with fewer series, blocks of each series are held out instead of whole series
@@ -333,8 +333,7 @@ def learn(
     if made.num_parameters:
         loop = Loop(training, made, renew(0), validation, seed=seed, engine=engine, callback=callback, renew=renew)
         start = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-        with threads_for(work_of(made, validation, training.batch_size)):
-            untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
+        untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
         loop.run()
         if not (loop.progress.epoch or isinstance(made, CorrectedModel)):
             raise KeyboardInterrupt  # the callback ended the training before there was anything to keep

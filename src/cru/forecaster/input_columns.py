@@ -9,8 +9,7 @@ import numpy as np
 
 from cru.data import SeriesSet
 from cru.data.columns import Column, DataTable
-from cru.data.grouping import Groups, average, group
-from cru.data.tables import codes
+from cru.data.tables import Groups, average, codes, group
 from cru.errors import InputError, literal, some
 from cru.forecaster.categories import MOST, Entries, sorted_categories
 from cru.forecaster.clock import Clock

@@ -11,9 +11,8 @@ import numpy as np
 
 from cru.data import SeriesSet
 from cru.data.columns import DataTable
-from cru.data.grouping import group
-from cru.data.reading import read_table
-from cru.data.tables import check_key, codes
+from cru.data.table_files import read_table
+from cru.data.tables import check_key, codes, group
 from cru.errors import InputError, literal, some
 from cru.forecaster.input_columns import Reader, changed_static
 from cru.forecaster.inputs import KNOWN, STATIC, Inputs, InputState, Known

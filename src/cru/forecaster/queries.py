@@ -10,21 +10,19 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.data.columns import read_frame
-from cru.data.parsing import written_times
 from cru.data.series import group_by_length
+from cru.data.table_files import written_times
 from cru.data.tables import check_key, codes
 from cru.errors import InputError
+from cru.evaluation.evaluate import inference
 from cru.forecaster.calibration import UNREAD, Z90, Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.table_io import Columns, ids_of, name_of
 from cru.functional.likelihood import VARIANCE_FLOOR
-from cru.layers.modes import evaluating
 from cru.models import Model
 from cru.models.base import Prediction
 from cru.progress import track
 from cru.shapes import Bool, Float, Int64
-from cru.threads import threads_for
-from cru.training.loop import work_of
 
 ROUNDING = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
 BATCH = 64  # series per batch
@@ -291,17 +289,13 @@ def _run(
     title: str | None,
 ) -> None:
     """Predict ``series`` in batches of ``size``, and write each row into ``found`` at the index in ``place``."""
-    some = np.flatnonzero(series.lengths)
-    with threads_for(work_of(model, series, size)), torch.no_grad(), evaluating(model):
-        batches = list(group_by_length(series.lengths[some], size))
-        for numbers in track(batches, title or "", show=title is not None):
-            chosen = some[numbers]
-            batch = series.batch(chosen, dtype=model.dtype)
-            said = ScaledPrediction.of(predict(batch))
-            valid = batch.valid.numpy()
-            rows = place[(series.offsets[chosen][:, None] + np.arange(valid.shape[1]))[valid]]
+    count = len(list(group_by_length(series.lengths[series.lengths > 0], size)))
+    with inference(model, series, size):
+        batches = series.batches_by_length(size, dtype=model.dtype)
+        for batch, rows in track(batches, title or "", total=count, show=title is not None):
+            said = ScaledPrediction.of(predict(batch)).take(batch.valid.numpy().ravel())
             for part, numbers in zip(found, said, strict=True):
-                part[rows] = numbers[valid.ravel()]
+                part[place[rows]] = numbers
 
 
 def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cru.data import Scaler, SeriesSet, from_table
 from cru.data.columns import Column, DataTable, is_polars, make_frame, number_column, text_column
-from cru.data.reading import read_table
+from cru.data.table_files import read_table
 from cru.data.tables import TEXT_HINT, check_key, codes
 from cru.errors import InputError, some
 from cru.forecaster.categories import Layout, Place, encode, find_categories

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from cru.extras import require_extra
+from cru.errors import require_extra
 from cru.functional.runge_kutta import TABLEAUS, runge_kutta
 from cru.layers.checks import require
 from cru.shapes import Float

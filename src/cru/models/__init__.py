@@ -1,7 +1,6 @@
 """Models by name: those of the paper, others of this library, and naive baselines."""
 
-from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec, spec_of
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Prediction, Spec, spec_of
 from cru.models.registry import MODELS, NAIVE, create
 
 __all__ = [

@@ -1,10 +1,12 @@
-"""The base class of all models, the description of their data, their predictions and their output."""
+"""The base class of all models and of their options, the description of their data, and their predictions."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from types import UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args, get_type_hints, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +14,49 @@ from torch import Tensor, nn
 from cru.functional.gaps import clip_gaps
 from cru.functional.likelihood import bernoulli_nll, clamp_value, gaussian_nll, mean_over_times
 from cru.functional.positive import positive
+from cru.layers.checks import check_count, require
 from cru.layers.encoders import apply_where
-from cru.models.config import ModelConfig
 from cru.shapes import Bool, Float, Int64
 
+_PLAIN = {bool: "True or False", str: "a text", nn.Module: "a module", type(None): "None"}
 _MAX_LOGIT = 15.0  # above 17 a probability is 1 in float32, and a wrong one has no gradient
+State = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Base class of all configs. Each class checks its own options when it is created."""
+
+    def __post_init__(self) -> None:
+        """Check the types of options that are not numbers. The methods below check numbers."""
+        for name, hint in get_type_hints(type(self)).items():
+            kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+            if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
+                rule = " or ".join(_PLAIN[kind] for kind in kinds)
+                raise ValueError(f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
+
+    def check_counts(self, *names: str) -> None:
+        """Raise unless these options are whole numbers of at least 1."""
+        for name in names:
+            check_count(name, getattr(self, name))
+
+    def check_positive(self, *names: str) -> None:
+        """Raise unless these options are above 0."""
+        self._check(names, lambda value: value > 0, "positive")
+
+    def check_not_negative(self, *names: str) -> None:
+        """Raise unless these options are at least 0."""
+        self._check(names, lambda value: 0 <= value < math.inf, "a number of at least 0")
+
+    def check_shares(self, *names: str) -> None:
+        """Raise unless these options are at least 0 and below 1."""
+        self._check(names, lambda value: 0 <= value < 1, "at least 0 and below 1")
+
+    def _check(self, names: tuple[str, ...], rule: Callable[[float], bool], words: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            fits = isinstance(value, int | float) and rule(value)
+            require(fits, f"`{name}` must be {words}, got {value!r}.")
 
 
 @runtime_checkable
@@ -138,7 +178,6 @@ class Prediction(NamedTuple):
     intermediates: Mapping[str, Any] = {}
 
 
-State = Any
 """State of a model in streaming: a tensor or a nested tuple of tensors, each with the batch first, such as a
 `cru.Belief`. Its size does not depend on the number of observations."""
 

@@ -8,8 +8,7 @@ from cru.functional import gaps
 from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Model, OutputHead, Spec
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Spec
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.recurrent import Hidden
 from cru.shapes import Bool, Float

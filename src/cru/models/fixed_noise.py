@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from cru.functional.likelihood import bernoulli_nll, gaussian_nll
-from cru.models.base import BatchLike, Model, Prediction
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, Prediction
 from cru.shapes import Float
 
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from cru.functional import gaps
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, OutputHead, Spec
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, ModelConfig, OutputHead, Spec
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
 from cru.models.recurrent import Hidden, RecurrentModel
 from cru.shapes import Float

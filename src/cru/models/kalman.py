@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from cru.functional import Belief, FilterResult
 from cru.layers import CRU, RKN, FastCRU, KalmanLayer
 from cru.layers.encoders import apply_where, features_of
-from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Prediction, Spec
 from cru.models.networks import (
     default_state_size,
     default_variance_map,

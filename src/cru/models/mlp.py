@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cru.layers.checks import require
-from cru.models.base import BatchLike, Model, Prediction, Spec
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, Prediction, Spec
 from cru.shapes import Float, Float64
 
 

@@ -11,8 +11,7 @@ from cru.functional import Belief
 from cru.functional.likelihood import gaussian_nll, mean_over_times
 from cru.layers.encoders import apply_where, features_of
 from cru.layers.paired_block import MAX_DEVIATION, BlockState, FeatureBank, GatedUnit, PairedBlock
-from cru.models.base import BatchLike, Model, OutputHead, Prediction, Spec
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Prediction, Spec
 from cru.models.networks import default_variance_map, make_decoder, make_encoder, make_variance_decoder
 from cru.models.statistics import feature_moments
 from cru.shapes import Float

@@ -56,10 +56,8 @@ MODELS = {
     "last-value": Entry("naive", "LastValue", "last observation", "last value", naive=True),
     "linear": Entry("naive", "Linear", "linear interpolation", "linear", naive=True),
     "blend": Entry("naive", "Blend", "weighted mean of last value and means", "blend", naive=True),
-    "seasonal-naive": Entry("climatology", "SeasonalNaive", "value one period ago", "seasonal naive", naive=True),
-    "climatology": Entry(
-        "climatology", "Climatology", "seasonal mean plus offset of the series", "climatology", naive=True
-    ),
+    "seasonal-naive": Entry("naive", "SeasonalNaive", "value one period ago", "seasonal naive", naive=True),
+    "climatology": Entry("naive", "Climatology", "seasonal mean plus offset of the series", "climatology", naive=True),
 }
 
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from cru.functional.structural import StructuralState
 from cru.layers.checks import require
 from cru.layers.structural import StructuralLayer
-from cru.models.base import BatchLike, Model, Prediction, Spec
-from cru.models.config import ModelConfig
+from cru.models.base import BatchLike, Model, ModelConfig, Prediction, Spec
 from cru.shapes import Bool, Float, Float64
 
 TYPICAL_GAP = 0.3  # the median gap in units of 1 / `Spec.time_scale`

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cru.errors import require_extra
 from cru.evaluation.evaluate import SeriesPrediction
-from cru.extras import require_extra
 from cru.reporting.html_page import make_page, number, numbers
 from cru.reporting.tables import Table, TableCell, tables
 from cru.shapes import Float

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from cru.data import Splits
+from cru.data.series import Batches
 from cru.files import write_atomically
 from cru.models.registry import NAIVE
 from cru.schema import read_json
 from cru.training.callbacks import Callback
 from cru.training.experiment import load_splits, make_model
-from cru.training.loop import Batches, Engine, Loop
+from cru.training.loop import Engine, Loop
 from cru.training.presets import models_of, settings_for
 from cru.training.settings import RunSettings
 

@@ -3,21 +3,21 @@
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cru.data import Batch, SeriesSet
+from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.errors import InputError, RunError
+from cru.errors import InputError, RunError, require_extra
 from cru.evaluation import evaluate
+from cru.evaluation.evaluate import work_of
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
-from cru.extras import require_extra
 from cru.models import Model
 from cru.threads import threads_for
 from cru.training.callbacks import Callback
@@ -313,12 +313,6 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
     return rate
 
 
-def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
-    """Estimate the work of the largest batch: batch × time × state, or × inputs if these are more, as for images."""
-    size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
-    return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
-
-
 def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:
     """Make the optimizer of the settings: Adam, AdamW or Adamax."""
     trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a naive baseline has no parameters
@@ -346,24 +340,3 @@ def clip_gradient(model: nn.Module, limit: float) -> float:
 def _draw(seed: int, epoch: int, rank: int) -> int:
     """Make the seed of the random numbers of a model in one epoch, such as dropout and samples of a code."""
     return int(generator((seed, epoch, rank), "draws").integers(2**63))
-
-
-class Batches(Sequence[Batch]):
-    """The batches of a set of series, in order. Each batch is made on access."""
-
-    def __init__(self, series: SeriesSet, size: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.series, self.size, self.dtype, self.device = series, size, dtype, device
-
-    def __len__(self) -> int:
-        return -(-len(self.series) // self.size)
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        start = range(len(self))[index] * self.size
-        chosen = range(start, min(start + self.size, len(self.series)))
-        return self.series.batch(chosen, dtype=self.dtype).to(self.device)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cru.data import Splits
+from cru.data.series import Batches
 from cru.errors import RunError, shorten
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import rubanova_mse
@@ -30,7 +31,7 @@ from cru.training.checkpoint import (
     write_checkpoint,
 )
 from cru.training.experiment import data_version, load_splits, make_model
-from cru.training.loop import Batches, Checkpointer, Engine, Loop, Progress
+from cru.training.loop import Checkpointer, Engine, Loop, Progress
 from cru.training.presets import compare_with_preset
 from cru.training.provenance import find_commit, find_versions
 from cru.training.schemas import RecordSchema, RunHeader

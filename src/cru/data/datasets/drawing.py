@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cru.extras import require_extra
+from cru.errors import require_extra
 from cru.shapes import Float64, UInt8
 
 CANVAS, IMAGE = 128, 24

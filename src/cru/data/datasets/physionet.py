@@ -10,9 +10,9 @@ import numpy as np
 
 from cru.data import raw
 from cru.data.cache import cache_dir, cached
-from cru.data.grouping import pivot
 from cru.data.series import SeriesSet, make_series
 from cru.data.splits import Splits, scale, split
+from cru.data.tables import pivot
 from cru.progress import track
 from cru.shapes import Float64, Int64
 

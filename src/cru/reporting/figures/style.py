@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cru.errors import InputError
-from cru.extras import require_extra
+from cru.errors import InputError, require_extra
 from cru.models.registry import MODELS
 
 if TYPE_CHECKING:
