@@ -16,9 +16,9 @@ from cru import Forecaster
 from cru.data import Scaler
 from cru.errors import InputError
 from cru.forecaster.calibration import Calibration
+from cru.forecaster.distribution import Distribution, ScaledPrediction, calibrated
 from cru.forecaster.kinds import Kinds, check_kinds, infer_kind, skewness
 from cru.forecaster.masking import make_training_task
-from cru.forecaster.queries import Distribution, ScaledPrediction, calibrated
 from cru.forecaster.recalibration import Recalibration
 
 SKIES = np.array(["clear", "fog", "rain"])

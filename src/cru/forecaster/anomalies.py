@@ -10,6 +10,7 @@ import torch
 from cru.data import Batch, SeriesSet
 from cru.errors import InputError
 from cru.forecaster.corrections import FOLD, with_folds
+from cru.forecaster.distribution import ScaledPrediction, calibrated
 from cru.forecaster.error_distribution import (
     LONG_GAP,
     SITUATIONS,
@@ -18,14 +19,7 @@ from cru.forecaster.error_distribution import (
     run_lengths,
     situation_of,
 )
-from cru.forecaster.queries import (
-    Predict,
-    ScaledPrediction,
-    calibrated,
-    drop_empty_rows,
-    lead_time_of,
-    predict_scaled,
-)
+from cru.forecaster.queries import Predict, drop_empty_rows, lead_time_of, predict_scaled
 from cru.forecaster.table_io import long_frame
 from cru.models import Model
 from cru.models.base import Prediction, State

@@ -11,7 +11,7 @@ import numpy as np
 from cru.data import Scaler, SeriesSet
 from cru.errors import InputError, did_you_mean
 from cru.forecaster.calibration import Calibration
-from cru.forecaster.queries import ScaledPrediction, calibrated
+from cru.forecaster.distribution import ScaledPrediction, calibrated
 from cru.shapes import Bool, Float, Int64
 
 GRID = (10.0, 30.0, 50.0, 70.0, 90.0)  # levels whose bounds are the quantiles of the CRPS: 5 %, 15 %, ..., 95 %

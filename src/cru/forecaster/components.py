@@ -10,15 +10,9 @@ from cru.data.tables import UNITS
 from cru.errors import InputError
 from cru.evaluation.evaluate import inference
 from cru.forecaster.clock import PERIODS, Clock
+from cru.forecaster.distribution import calibrated
 from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
-from cru.forecaster.queries import (
-    BATCH,
-    Query,
-    calibrated,
-    drop_empty_rows,
-    lead_times,
-    predict_scaled,
-)
+from cru.forecaster.queries import BATCH, Query, drop_empty_rows, lead_times, predict_scaled
 from cru.forecaster.table_io import long_frame
 from cru.layers.structural import StructuralLayer
 from cru.models.corrected import CorrectedModel

@@ -15,7 +15,8 @@ from cru.data.random import generator
 from cru.data.series import group_by_length
 from cru.forecaster.masking import make_training_task
 from cru.layers.modes import evaluating
-from cru.models.corrected import CONSTANTS, CorrectedModel, Correction, correction_loss
+from cru.models.corrected import CorrectedModel, Correction, correction_loss
+from cru.models.correction_features import CONSTANTS, without_observations
 from cru.models.mlp import MLPModel
 from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
@@ -110,7 +111,7 @@ def describe(model: CorrectedModel, task: SeriesSet) -> CorrectionRows:
         dropped = model.draw_dropped(mask)
         wanted = batch.hidden | dropped
         rows = wanted.any(-1)
-        x = ((model.withhold(features.x[rows], dropped[rows]) - model.center) / model.scale).to(model.dtype)
+        x = ((without_observations(features.x[rows], dropped[rows]) - model.center) / model.scale).to(model.dtype)
         error = torch.where(wanted, (batch.targets - features.mean) / features.std, 0.0)[rows]
         found.append(CorrectionRows(x, error, wanted[rows], batch.extras[FOLD][rows]))
     return CorrectionRows._make(map(torch.cat, zip(*found, strict=True)))

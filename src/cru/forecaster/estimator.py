@@ -13,6 +13,7 @@ from cru.errors import InputError
 from cru.forecaster.analysis import Analysis
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
+from cru.forecaster.distribution import calibrated
 from cru.forecaster.error_distribution import ErrorDistribution
 from cru.forecaster.input_columns import Reader, check_known, check_roles, check_static
 from cru.forecaster.inputs import Inputs
@@ -20,7 +21,6 @@ from cru.forecaster.kinds import Kind, Kinds, check_kinds
 from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON, query_known, read_known_frame
 from cru.forecaster.queries import (
     Query,
-    calibrated,
     check_lead_times,
     check_levels,
     forecast_times,

@@ -10,16 +10,9 @@ import torch
 
 from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.forecaster.queries import (
-    Distribution,
-    Query,
-    ScaledPrediction,
-    drop_empty_rows,
-    lead_time_of,
-    lead_times,
-    predict_scaled,
-)
-from cru.forecaster.stream import SeriesState
+from cru.forecaster.distribution import Distribution, ScaledPrediction
+from cru.forecaster.queries import Query, drop_empty_rows, lead_time_of, lead_times, predict_scaled
+from cru.forecaster.state_store import SeriesState
 from cru.progress import ProgressBar
 from cru.shapes import Float, Int64
 

@@ -7,16 +7,10 @@ import numpy as np
 
 from cru.data import Scaler, SeriesSet
 from cru.forecaster.calibration import APART, ENOUGH, LARGEST_CAP, NORMAL, Calibration
+from cru.forecaster.distribution import Distribution, ScaledPrediction, calibrated
 from cru.forecaster.kinds import Kinds
 from cru.forecaster.masking import make_training_task
-from cru.forecaster.queries import (
-    Distribution,
-    Predict,
-    ScaledPrediction,
-    calibrated,
-    lead_times,
-    predict_scaled,
-)
+from cru.forecaster.queries import Predict, lead_times, predict_scaled
 from cru.forecaster.recalibration import Recalibration, fit_logistic
 from cru.models import Model
 

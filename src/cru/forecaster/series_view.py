@@ -11,15 +11,9 @@ from cru.data import SeriesSet
 from cru.errors import printable
 from cru.forecaster.anomalies import LEVEL, anomalies
 from cru.forecaster.components import divide, group_components
+from cru.forecaster.distribution import CalibratedPrediction, calibrated
 from cru.forecaster.inputs import INPUTS
-from cru.forecaster.queries import (
-    CalibratedPrediction,
-    Query,
-    calibrated,
-    last_observation_times,
-    lead_times,
-    predict_scaled,
-)
+from cru.forecaster.queries import Query, last_observation_times, lead_times, predict_scaled
 from cru.forecaster.scoring import errors_of
 from cru.models.corrected import CorrectedModel
 from cru.models.structural import StructuralModel

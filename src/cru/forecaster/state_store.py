@@ -1,13 +1,16 @@
-"""Store the states of many series as rows of a few growing tensors, without an object for each series."""
+"""The states of many series of a stream, as rows of a few growing tensors, without an object for each series."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
+from cru.forecaster.inputs import InputState
 from cru.models.base import State
-from cru.shapes import Int64
+from cru.schema import Checksum, Schema
+from cru.shapes import Bool, Float, Float64, Int64
 
 
 class StateStore:
@@ -78,3 +81,38 @@ def rebuilt(like: State, tensors: Iterator[Tensor]) -> Any:
         return next(tensors)
     parts = [rebuilt(part, tensors) for part in like]
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+class StreamHeader(Schema):
+    """Header of a file of stream states. ``ids`` has one id for each row."""
+
+    kind: Literal["stream"]
+    model: Checksum
+    ids: list[str]
+
+    @model_validator(mode="after")
+    def _unique(self) -> "StreamHeader":
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError("`ids` must differ from each other")
+        return self
+
+
+class SeriesState(NamedTuple):
+    """State of a model after the observations of each series."""
+
+    state: State
+    last: Float64[Tensor, " batch"]  # time of the last observation
+    observed: Bool[Tensor, "batch variable"]  # which variables have been observed
+    values: Float[Tensor, "batch variable"]  # last observation of each variable, scaled
+    runs: Int64[Tensor, "batch variable"]  # number of observations in a row that equal it
+    inputs: InputState | tuple[()]  # of known and static values, if the model has them
+
+    @property
+    def latest(self) -> Float64[Tensor, " batch"]:
+        """Time of the last row, with an observation or with known values only."""
+        return self.inputs.time if isinstance(self.inputs, InputState) else self.last
+
+    @property
+    def seen(self) -> Bool[Tensor, " batch"]:
+        """Whether a series has an observation."""
+        return self.observed.any(1)

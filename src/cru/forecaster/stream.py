@@ -6,79 +6,36 @@ import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import model_validator
 from torch import Tensor
 
 from cru.data import Batch, SeriesSet
 from cru.data.series import group_by_length
 from cru.errors import InputError, did_you_mean, literal
 from cru.forecaster.anomalies import Past, check_level, judge, step
-from cru.forecaster.categories import Place, category_name, unseen
+from cru.forecaster.distribution import CalibratedPrediction, ScaledPrediction, calibrated
 from cru.forecaster.inputs import INPUTS, InputState
-from cru.forecaster.kinds import columns_of
-from cru.forecaster.queries import (
-    BATCH,
-    CalibratedPrediction,
-    ScaledPrediction,
-    calibrated,
-    check_levels,
-    drop_empty_rows,
-    lead_time_of,
-)
+from cru.forecaster.queries import BATCH, check_levels, drop_empty_rows, lead_time_of
 from cru.forecaster.serialization import fingerprint
-from cru.forecaster.state_store import StateStore, rebuilt
+from cru.forecaster.state_store import SeriesState, StateStore, StreamHeader, rebuilt
 from cru.forecaster.stream_inputs import StreamInputs
-from cru.forecaster.table_io import long_frame, name_of, read_new_table, sensible
+from cru.forecaster.stream_values import read_values
+from cru.forecaster.table_io import long_frame, name_of, read_new_table
 from cru.models.base import Prediction, State
 from cru.models.loading import check_tensors
-from cru.schema import Checksum, Schema, check
+from cru.schema import check
 from cru.shapes import Bool, Float, Float64, Int64
 from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
+
 SORT = "Sort the observations, or give {late='drop'}."
 LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
-
-
-class StreamHeader(Schema):
-    """Header of a file of stream states. ``ids`` has one id for each row."""
-
-    kind: Literal["stream"]
-    model: Checksum
-    ids: list[str]
-
-    @model_validator(mode="after")
-    def _unique(self) -> "StreamHeader":
-        if len(set(self.ids)) != len(self.ids):
-            raise ValueError("`ids` must differ from each other")
-        return self
-
-
-class SeriesState(NamedTuple):
-    """State of a model after the observations of each series."""
-
-    state: State
-    last: Float64[Tensor, " batch"]  # time of the last observation
-    observed: Bool[Tensor, "batch variable"]  # which variables have been observed
-    values: Float[Tensor, "batch variable"]  # last observation of each variable, scaled
-    runs: Int64[Tensor, "batch variable"]  # number of observations in a row that equal it
-    inputs: InputState | tuple[()]  # of known and static values, if the model has them
-
-    @property
-    def latest(self) -> Float64[Tensor, " batch"]:
-        """Time of the last row, with an observation or with known values only."""
-        return self.inputs.time if isinstance(self.inputs, InputState) else self.last
-
-    @property
-    def seen(self) -> Bool[Tensor, " batch"]:
-        """Whether a series has an observation."""
-        return self.observed.any(1)
 
 
 class Arrival(NamedTuple):
@@ -610,29 +567,7 @@ class Stream:
 
     def _batch(self, moment: float, values: Any = None, series: str = "") -> Batch:
         """Make a batch with one observation in scaled units, or a query without observations."""
-        width, scaler = len(self._place), self.forecaster.scaler_
-        row, mask = [0.0] * width, [False] * width
-        if values is not None and not isinstance(values, Mapping):
-            raise InputError("values", "be a mapping from variables to numbers", f"{values!r:.50}")
-        for name in values or {}:
-            if name not in self.forecaster.kinds_:
-                hint = literal(did_you_mean(name, self.forecaster.kinds_))
-                raise InputError("values", "be variables of the training table", repr(name), hint)
-        for name, value in self._encoded(values or {}, moment, series).items():
-            place = self._place[name]
-            number = isinstance(value, Real | np.bool_)
-            if value is None or (number and value != value):
-                continue
-            try:
-                fine = number and sensible(value, scaler.shift[place], scaler.scale[place])
-            except OverflowError:  # an integer too large for a float
-                fine = False
-            if not fine:
-                rule = "be sensible numbers, or None (null) for missing"
-                raise InputError("values", rule, f"{name!r}: {value!r:.50}")
-            row[place], mask[place] = float(value), True
-        self._check_kinds(row, mask, moment, series)
-        scaled = np.where(mask, scaler.transform(np.array([[row]])), 0.0)
+        scaled, mask = read_values(self.forecaster, self._place, values, moment, series)
         return Batch(
             times=torch.tensor([[moment]], dtype=torch.float64),
             values=torch.from_numpy(scaled).to(self.model.dtype),
@@ -640,37 +575,6 @@ class Stream:
             ids=("",),
             **self._rest,
         )
-
-    def _encoded(self, values: Mapping[str, Any], moment: float, series: str) -> Mapping[str, Any]:
-        """Replace each variable of kind "category" by its columns."""
-        kinds, clock = self.forecaster.kinds_, self.forecaster.clock_
-        if not kinds.categories:
-            return values
-        columns: dict[str, Any] = {}
-        for name, value in values.items():
-            if name not in kinds.categories:
-                columns[name] = value
-                continue
-            known = kinds.categories[name]
-            if value is None or (isinstance(value, Real) and value != value):
-                continue
-            if not isinstance(value, str | Real | np.bool_):
-                raise InputError("values", "be texts or numbers for a category", f"{name!r}: {value!r:.50}")
-            text = category_name(value)
-            if text is not None and text not in known:
-                raise unseen(name, text, Place(series, clock.stamp(moment)), known).replace(argument="values")
-            if text is not None:
-                columns |= dict(zip(columns_of(name, known), (float(text == one) for one in known), strict=True))
-        return columns
-
-    def _check_kinds(self, row: list[float], mask: list[bool], moment: float, series: str) -> None:
-        """Raise if an observation is impossible for its kind, if the user declared that kind."""
-        kinds = self.forecaster.kinds_
-        if any(mask) and kinds.declared:
-            wrong = kinds.forbidden(np.array([row]), np.array([mask]))[0]
-            if wrong.any():
-                k, stamp = int(wrong.argmax()), self.forecaster.clock_.stamp(moment)
-                raise kinds.error(kinds.owners[k], row[k], series, stamp).replace(argument="values")
 
 
 def _final_runs(

@@ -13,10 +13,23 @@ from torch import Tensor, nn
 
 from cru.errors import did_you_mean
 from cru.functional.carry_forward import last_observation
-from cru.functional.structural import Filtered, StructuralState
+from cru.functional.structural import Filtered
 from cru.layers.checks import require
-from cru.layers.structural import cos_sin
-from cru.models.base import BatchLike, Model, Prediction, Spec, State
+from cru.models.base import BatchLike, Model, Prediction, Spec
+from cru.models.correction_features import (
+    CONSTANTS,
+    CorrectedState,
+    FeatureBatch,
+    Features,
+    absolute_errors,
+    binned_features,
+    count_features,
+    describe_inputs,
+    describe_rows,
+    lead_range,
+    typical_error,
+    without_observations,
+)
 from cru.models.mlp import MLPModel
 from cru.models.registry import MODELS, create, entry
 from cru.models.structural import (
@@ -29,33 +42,7 @@ from cru.models.structural import (
     make_layer,
     update_signal,
 )
-from cru.shapes import Bool, Float, Float64, Int64
-
-
-@dataclass(frozen=True)
-class CorrectionConstants:
-    """Fixed constants of the corrected model. Errors are in standard deviations of the structural model."""
-
-    max_correction: float = 4.0  # bound on the correction of a center
-    max_offset: float = 12.0  # bound on the correction of a mean, which is far from the center of a skewed variable
-    max_log_growth: float = 1.5  # bound on the log factor of a scale that grows
-    max_log_shrinkage: float = 2.5  # and that shrinks, as below the center of a variable that is mostly zero
-    quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)  # probabilities of the pinball loss
-    mean_weight: float = 0.1  # weight of the squared error of the mean, relative to the pinball loss
-    withheld_share: float = 0.2  # mean share of the observed entries that a training step withholds from the network
-    max_error: float = 8.0  # bound on standardised errors in the features
-    typical_error: float = 0.7  # absolute standardised error that is expected before a series has any
-    expected_errors: float = 3.0  # number of observations that the expected error counts as
-    max_mean: float = 5.0  # bound on means in the features
-    max_age: float = 1e4  # bound on times in the features, in typical gaps
-    time_weight: float = 0.3  # factor on most features that are logarithms of times
-    variance_floor: float = 1e-8
-    max_binned: int = 16  # most variables of a table whose observations the network also sees by quantile bins
-    rows_at_once: int = 4096  # time points of one matrix product, which fits into the cache of a processor
-    lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges with one trust each, in typical gaps
-
-
-CONSTANTS = CorrectionConstants()
+from cru.shapes import Bool, Float, Int64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +71,6 @@ class CorrectedConfig(StructuralConfig):
         require(fits, f"`later_inputs` must be 0 to `inputs`, {self.inputs}, got {self.later_inputs!r}.")
 
 
-class Features(NamedTuple):
-    """Inputs of the network, and the predictions of the structural model that it corrects."""
-
-    x: Float[Tensor, "batch time feature"]
-    mean: Float[Tensor, "batch time variable"]  # without the observation of the same entry
-    std: Float[Tensor, "batch time variable"]  # likewise, including the observation noise
-    own_mean: Float[Tensor, "batch time variable"]  # with the observation of the same entry
-    own_var: Float[Tensor, "batch time variable"]  # likewise, including the observation noise
-    prior: Filtered  # one-step-ahead predictions of the structural model, and its state after the last row
-
-
 class Correction(NamedTuple):
     """Bounded outputs of the network for every variable, in standard deviations of the structural model.
 
@@ -106,19 +82,6 @@ class Correction(NamedTuple):
     mean: Float[Tensor, "*row variable"]  # correction of the mean, which differs from the center if skewed
     log_lower: Float[Tensor, "*row variable"]  # log factor on the scale below the center
     log_upper: Float[Tensor, "*row variable"]  # log factor on the scale above the center
-
-
-class CorrectedState(NamedTuple):
-    """State of a series between two calls, for streaming."""
-
-    base: StructuralState
-    seen: Bool[Tensor, "batch variable"]  # variables observed so far
-    last: Float64[Tensor, "batch variable"]  # time of the last observation of each variable
-    value: Float[Tensor, "batch variable"]  # last observation of each variable
-    errors: Float[Tensor, "batch variable"]  # sum of absolute standardised errors of the observations so far
-    number: Float[Tensor, "batch variable"]  # of observations so far
-    first: Float64[Tensor, " batch"]  # first time of the series
-    network: State  # state of a network with a memory; otherwise the last time
 
 
 class CorrectedModel(Model):
@@ -164,7 +127,7 @@ class CorrectedModel(Model):
         self.layer = make_layer(spec, config)
         self.gap = config.gap or TYPICAL_GAP / spec.time_scale
         variables = spec.target_size
-        size = 11 * variables + 3 + 2 * len(config.calendar) + config.inputs
+        size = count_features(variables, len(config.calendar), config.inputs)
         self.network = _make_network(config, spec, size)
         self.gain = None if self.network.starts_at_zero else nn.Parameter(torch.zeros(2, 2 * variables))
         self.causal = self.network.causal and not self.network.pointwise  # type: ignore[misc]
@@ -288,17 +251,8 @@ class CorrectedModel(Model):
         return Prediction(mean, var, {"center": center, "skew": skew})
 
     def lead_range(self, x: Float[Tensor, "*row feature"]) -> Int64[Tensor, "*row"]:
-        """Return the range of lead times of each row: of the time to the nearest observation at another row.
-
-        Rows with a later observation come first, then rows without one, which are forecasts.
-
-        Args:
-            x: features, not standardised.
-        """
-        size = self.spec.target_size
-        nearest, no_later = x[..., 8 * size].double().expm1(), x[..., 7 * size : 8 * size] > 0.5
-        bounds = nearest.new_tensor(CONSTANTS.lead_time_bounds)
-        return torch.bucketize(nearest, bounds) + (len(bounds) + 1) * no_later.all(-1).long()
+        """Return the range of lead times of each row, as `correction_features.lead_range` does."""
+        return lead_range(x, self.spec.target_size)
 
     def features(
         self, batch: BatchLike, state: CorrectedState | None = None, *, ahead: bool = False
@@ -337,86 +291,25 @@ class CorrectedModel(Model):
         std = (var + noise).clamp(min=CONSTANTS.variance_floor).sqrt()
         shown = torch.zeros_like(mask) if ahead else mask
 
-        def standardised(nearest: Tensor, known: Tensor) -> Tensor:
-            return torch.where(known, (nearest - mean) / std, 0.0).clamp(-CONSTANTS.max_error, CONSTANTS.max_error)
-
-        x = torch.cat(
-            [
-                shown.to(mean.dtype),
-                standardised(values, shown),
-                mean.clamp(-CONSTANTS.max_mean, CONSTANTS.max_mean),
-                std.log(),
-                self._ages(mask, times, state, causal=forward).to(mean.dtype),
-                standardised(*_last_value(values, mask, state)),
-                standardised(*_next_value(values, mask & (not forward))),
-                self._typical_error(values, mask, prior, state),
-                cos_sin(times, self.config.calendar).to(mean.dtype),
-                self._inputs(inputs, mask & (not forward)),
-            ],
-            -1,
+        errors = absolute_errors(values, mask, prior, noise)
+        x = describe_rows(
+            mean,
+            std,
+            values,
+            mask,
+            shown,
+            times,
+            typical_error(errors, mask, state),
+            state,
+            causal=forward,
+            gap=self.gap,
+            calendar=self.config.calendar,
         )
+        if self.config.inputs:
+            if inputs is None:
+                inputs = torch.zeros(*mask.shape[:2], self.config.inputs, dtype=self.dtype, device=mask.device)
+            x = torch.cat([x, describe_inputs(inputs, mask & (not forward), self.config.later_inputs)], -1)
         return Features(x, mean, std, own_mean, own_var + noise, prior), shown
-
-    def _inputs(
-        self, inputs: Tensor | None, mask: Bool[Tensor, "batch time variable"]
-    ) -> Float[Tensor, "batch time input"]:
-        """Return the inputs, 0 if there are none. Those of the future are 0 where no observation of ``mask`` follows.
-
-        Without a later observation, a row is a forecast, and its future is unknown or ends at the horizon.
-        """
-        size, later = self.config.inputs, self.config.later_inputs
-        if inputs is None or not size:
-            return torch.zeros(*mask.shape[:2], size, dtype=self.dtype, device=mask.device)
-        observed = mask.any(-1, keepdim=True).to(inputs.dtype)
-        follows = observed.flip(1).cumsum(1).flip(1) - observed > 0
-        return torch.cat([inputs[..., : size - later], inputs[..., size - later :] * follows], -1)
-
-    def _errors(self, values: Tensor, mask: Tensor, prior: Filtered) -> Float[Tensor, "batch time variable"]:
-        """Return the absolute standardised error of each observation given strictly earlier ones, otherwise 0."""
-        std = (prior.var + self.layer.hyperparameters.noise).clamp(min=CONSTANTS.variance_floor).sqrt()
-        return torch.where(mask, (values - prior.mean).abs() / std, 0.0).clamp(max=CONSTANTS.max_error)
-
-    def _typical_error(
-        self, values: Tensor, mask: Tensor, prior: Filtered, state: CorrectedState | None
-    ) -> Float[Tensor, "batch time variable"]:
-        """Return the logarithm of the mean of `_errors` over the earlier rows of a series.
-
-        Some series vary more than others, which the structural model does not know.
-        """
-        errors, count = self._errors(values, mask, prior), mask.to(prior.mean.dtype)
-        total, number = errors.cumsum(1) - errors, count.cumsum(1) - count
-        if state is not None:
-            total, number = total + state.errors[:, None], number + state.number[:, None]
-        expected = CONSTANTS.expected_errors
-        return ((total + expected * CONSTANTS.typical_error) / (number + expected)).log()
-
-    def _ages(
-        self, mask: Tensor, times: Tensor, state: CorrectedState | None, *, causal: bool
-    ) -> Float[Tensor, "batch time age"]:
-        """Compute the features that depend on times.
-
-        These are logarithms of the times since and until the nearest other observation, and of the time since the start
-        of the series. Flags mark variables without an earlier or a later observation.
-        """
-        never = torch.full(mask.shape[::2], -math.inf, dtype=torch.float64, device=mask.device)
-        last = never if state is None else torch.where(state.seen, state.last, never)
-        first = times[:, :1] if state is None else state.first[:, None]
-        moments = times[..., None]
-        since = moments - _newest(torch.where(mask, moments, -math.inf), last)
-        any_since = nearest = since.amin(-1, keepdim=True)
-        until = torch.full_like(since, math.inf)
-        if not causal:
-            until = -_newest(torch.where(mask, -moments, -math.inf).flip(1), never).flip(1) - moments
-            nearest = torch.minimum(any_since, until.amin(-1, keepdim=True))
-
-        def log(age: Tensor) -> Tensor:
-            return (age.clamp(max=CONSTANTS.max_age * self.gap) / self.gap).clamp(min=0).log1p()
-
-        start = log((times - first)[..., None])
-        own = [CONSTANTS.time_weight * log(since), CONSTANTS.time_weight * log(until), since.isinf(), until.isinf()]
-        return torch.cat(
-            [*(part.double() for part in own), log(nearest), log(any_since), CONSTANTS.time_weight * start], -1
-        )
 
     def correct(
         self, x: Float[Tensor, "batch time feature"], batch: Any, state: CorrectedState | None = None
@@ -458,7 +351,7 @@ class CorrectedModel(Model):
         found, _ = self.features(batch)
         wanted = (batch.target_mask & ~mask) | dropped
         error = (torch.where(mask, values, targets) - found.mean) / found.std
-        x = self.withhold(found.x, dropped)
+        x = without_observations(found.x, dropped)
         each = correction_loss(torch.where(wanted, error, 0.0), self.correct(x, batch))
         weight = self.weight * wanted
         total: Tensor = (each * weight).sum((1, 2, 3)).mean() / weight.sum().clamp(min=1)
@@ -469,18 +362,6 @@ class CorrectedModel(Model):
         """Choose observed entries at random to withhold from the network. The share differs between rows."""
         share = 2 * CONSTANTS.withheld_share * torch.rand(*mask.shape[:-1], 1, device=mask.device)
         return mask & (torch.rand(mask.shape, device=mask.device) < share)
-
-    @staticmethod
-    def withhold(
-        x: Float[Tensor, "*row feature"], dropped: Bool[Tensor, "*row variable"]
-    ) -> Float[Tensor, "*row feature"]:
-        """Set the mask and error features of dropped entries to 0, as if these were not observed.
-
-        The other features of an entry do not depend on its own observation.
-        """
-        size = dropped.shape[-1]
-        shown = torch.where(dropped.repeat(*(1,) * (dropped.ndim - 1), 2), 0.0, x[..., : 2 * size])
-        return torch.cat([shown, x[..., 2 * size :]], -1)
 
     def _advance(self, batch: BatchLike, state: CorrectedState | None) -> CorrectedState:
         values, mask = flat_inputs(self, batch)
@@ -502,7 +383,8 @@ class CorrectedModel(Model):
             state: before the batch.
         """
         values, mask = flat_inputs(self, batch)
-        errors, count = self._errors(values, mask, prior).sum(1), mask.sum(1).to(prior.mean.dtype)
+        errors = absolute_errors(values, mask, prior, self.layer.hyperparameters.noise).sum(1)
+        count = mask.sum(1).to(errors.dtype)
         seen, last = mask.any(1), torch.where(mask, batch.times[..., None], -math.inf).amax(1)
         value = last_observation(values, mask).value[:, -1]
         if state is not None:
@@ -512,30 +394,6 @@ class CorrectedModel(Model):
         last, value = torch.where(seen, last, 0.0), torch.where(seen, value, 0.0)
         first = batch.times[:, 0] if state is None else state.first
         return CorrectedState(prior.state, seen, last, value, errors, count, first, prior.state.time)
-
-
-class FeatureBatch(NamedTuple):
-    """A batch whose inputs are the features, all of them observed, for a network with a memory."""
-
-    times: Float64[Tensor, "batch time"]
-    values: Float[Tensor, "batch time feature"]
-    mask: Bool[Tensor, "batch time feature"]
-    targets: Float[Tensor, "batch time target"]
-    target_mask: Bool[Tensor, "batch time target"]
-    lengths: Int64[Tensor, " batch"]
-    valid: Bool[Tensor, "batch time"]
-
-    @property
-    def observed(self) -> Bool[Tensor, "batch time"]:
-        """The time points that are not padding."""
-        return self.valid
-
-    @staticmethod
-    def around(x: Float[Tensor, "batch time feature"], batch: Any) -> "FeatureBatch":
-        """Make a batch of the features ``x`` at the times of ``batch``."""
-        mask = batch.valid[..., None].expand_as(x)
-        none = x[..., :0]
-        return FeatureBatch(batch.times, torch.where(mask, x, 0.0), mask, none, none.bool(), batch.lengths, batch.valid)
 
 
 def correction_loss(error: Tensor, correction: Correction) -> Tensor:
@@ -577,42 +435,8 @@ def _saturate(x: Tensor, bound: float) -> Tensor:
     return bound * torch.tanh(x / bound)
 
 
-def _last_value(
-    values: Float[Tensor, "batch time variable"],
-    mask: Bool[Tensor, "batch time variable"],
-    state: CorrectedState | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the last observation in the rows before each row, and whether there is one."""
-    first = (values[:, :1], torch.zeros_like(mask[:, :1]))
-    if state is not None:
-        first = (state.value[:, None].to(values.dtype), state.seen[:, None])
-    before = (torch.cat([start, part[:, :-1]], 1) for start, part in zip(first, (values, mask), strict=True))
-    value, _, known = last_observation(*before)
-    return value, known
-
-
-def _next_value(
-    values: Float[Tensor, "batch time variable"], mask: Bool[Tensor, "batch time variable"]
-) -> tuple[Tensor, Tensor]:
-    """Return the next observation in the rows after each row, and whether there is one."""
-    value, known = _last_value(values.flip(1), mask.flip(1))
-    return value.flip(1), known.flip(1)
-
-
-def _newest(times: Float64[Tensor, "batch time variable"], last: Float64[Tensor, "batch variable"]) -> Tensor:
-    """Return the maximum of ``last`` and of the times in the rows before each row."""
-    before = torch.cat([last[:, None], times[:, :-1]], 1)
-    return before.cummax(1).values
-
-
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def _binned(variables: int) -> list[int]:
-    """Return the numbers of the features that are errors, last observations or next observations."""
-    last = 8 * variables + 3
-    return [*range(variables, 2 * variables), *range(last, last + 2 * variables)]
 
 
 def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
@@ -640,7 +464,7 @@ def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
     size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * spec.target_size))))
     own: dict[str, Any] = {"hidden_size": size, "variance_map": "softplus"}
     if config.network == "mlp" and spec.target_size <= CONSTANTS.max_binned:
-        own["binned"], known = _binned(spec.target_size), known | {"binned"}
+        own["binned"], known = binned_features(spec.target_size), known | {"binned"}
     given = dict(text.split("=", 1) for text in config.network_options)
     try:
         parsed = {name: json.loads(text) for name, text in given.items()}
