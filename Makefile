@@ -9,11 +9,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist
 demo: install          ## weather stations with gaps, then the paper's pendulum at small scale: build/demo, 2 minutes
 	$(BIN)/python examples/demo.py
 
-test: install          ## all tests
-	$(PYTEST)
+test: install          ## all tests but those of `make wheel`
+	$(PYTEST) -m "not wheel"
 
 quick: install         ## the tests without the slow ones and the real data, with four models for each kind of data
-	$(PYTEST) -m "not slow and not data and not every_model"
+	$(PYTEST) -m "not slow and not data and not every_model and not wheel"
 
 install: $(INSTALLED)  ## make .venv with the pinned dependencies; does nothing when that is done
 
@@ -36,8 +36,9 @@ bench: install         ## speed, one thread, CPU time: tables on the screen and 
 fuzz: install          ## random problems at the edges of what is promised, 10 minutes; MINUTES=30 for more, SEED=1 for others
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
-wheel: install         ## a wheel with compiled filters, in build/wheel
+wheel: install         ## a wheel with compiled filters, in build/wheel, and its tests
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m hatchling build --target wheel --directory build/wheel
+	$(BIN)/python -m pytest -m wheel tests/native
 
 sanitize: install      ## the tests of the compiled code under AddressSanitizer and UBSan
 	$(BIN)/python -m tests.sanitize

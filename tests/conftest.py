@@ -1,13 +1,54 @@
+import functools
 import gzip
+import inspect
+import itertools
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 from tests.data.raw_formats import dly_text
+
+CHECKED_CALLS = 20  # of each function in each test
+_test_number = itertools.count()
+_current_test = next(_test_number)
+_check_every_call = jaxtyping.jaxtyped
+
+
+def _check_first_calls(fn: Any = None, *, typechecker: Any) -> Any:
+    """Check types and shapes at the first calls of a function in each test.
+
+    A training calls the same functions thousands of times, and the checks take as long as the training.
+    """
+    if fn is None:
+        return functools.partial(_check_first_calls, typechecker=typechecker)
+    if "<locals>" in fn.__qualname__:  # a check of a local function would be made anew at each call
+        return fn
+    checked = _check_every_call(fn, typechecker=typechecker)
+    if not inspect.isfunction(fn):
+        return checked
+    test, calls = _current_test, 0
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal test, calls
+        __tracebackhide__ = True
+        if test != _current_test:
+            test, calls = _current_test, 0
+        if calls >= CHECKED_CALLS:
+            return fn(*args, **kwargs)
+        calls += 1
+        return checked(*args, **kwargs)
+
+    return call
+
+
+jaxtyping.jaxtyped = _check_first_calls  # type: ignore[assignment]  # pytest's import hook looks it up here
 
 # One thread: the numbers do not depend on how a sum is split, and tests do not fight for the cores.
 torch.set_num_threads(1)
@@ -51,7 +92,9 @@ os.environ.pop("COLUMNS", None)  # the width of whoever runs the tests, which is
 
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
-    """What a test draws does not depend on the tests before it."""
+    """What a test draws does not depend on the tests before it, and neither do the calls that are checked."""
+    global _current_test
+    _current_test = next(_test_number)
     torch.manual_seed(0)
 
 

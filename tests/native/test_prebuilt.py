@@ -88,7 +88,7 @@ def run(installed: Path, folder: Path, program: str, *arguments: str) -> subproc
     return subprocess.run(words, env=environment, cwd=folder, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.wheel
 @pytest.mark.parametrize("count", range(1, len(LEVELS) + 1))
 def test_the_wheel_needs_no_compiler_and_agrees_with_pytorch(installed, tmp_path, count: int) -> None:
     level = list(LEVELS)[count - 1]
@@ -116,7 +116,7 @@ print(found.library is not None, found.origin)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.wheel
 def test_a_damaged_library_of_the_wheel_is_not_loaded(installed, tmp_path) -> None:
     assert run(installed, tmp_path, LOAD).stdout.startswith("True prebuilt for x86-64-v")
     for path in (installed / "cru" / "native" / "prebuilt").glob("*-paired-float-*.so"):

@@ -16,7 +16,7 @@ from cru.reporting.ledger import append
 from cru.training import run
 from tests.training.tiny import tiny_settings, tiny_splits
 
-SETTINGS = tiny_settings(epochs=70, schedule="cosine")
+SETTINGS = tiny_settings(epochs=40, schedule="cosine")
 APART = 3  # epochs between two kills, so that the last one is far from the end
 
 
