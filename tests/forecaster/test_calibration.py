@@ -120,7 +120,7 @@ def test_a_range_with_few_errors_takes_those_of_the_nearest_not_of_the_average()
     near, far, farther = fitted.quantile(0.95, np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]])) / Z90
     assert far == pytest.approx([60**0.5, 60**0.5], rel=0.25) and near == pytest.approx([2**0.5, 2**0.5], rel=0.25)
     assert farther[0] > 2.5 * far[0] and farther[1] >= 0.9 * far[1]
-    assert len(fitted.leads) == len(APART) + calibration.BINS
+    assert len(fitted.leads) == len(APART) + calibration.SETTINGS.max_ranges
 
 
 def test_variables_are_drawn_together_as_their_errors_are():

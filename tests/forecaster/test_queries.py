@@ -7,6 +7,7 @@ import pytest
 
 import cru
 from cru.evaluation import predict
+from cru.forecaster import masking
 from cru.forecaster.calibration import UNREAD
 from cru.forecaster.fitting import divide, windows
 from cru.forecaster.masking import make_training_task
@@ -60,8 +61,7 @@ def test_leads_are_the_times_to_the_nearest_observation_and_apart_for_a_variable
 
 
 def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkeypatch):
-    monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
-    monkeypatch.setattr("cru.forecaster.masking.OWN_RUNS", 0.0)
+    monkeypatch.setattr(masking, "SHARES", dataclasses.replace(masking.SHARES, sparse=0.0, runs_of_a_variable=0.0))
     given = series([60] * 600 + [1] * 50, seed=1)
     task = make_training_task(given, seed=5)
     given = _rows_at(given, task)
@@ -98,7 +98,7 @@ def _rows_at(given, task):
 
 
 def test_a_forecast_task_ends_at_every_order_of_lead_times(monkeypatch):
-    monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
+    monkeypatch.setattr(masking, "SHARES", dataclasses.replace(masking.SHARES, sparse=0.0))
     given = dataclasses.replace(series([400] * 800, seed=2))
     task = make_training_task(given, seed=1)
     cut = task.lengths < given.lengths  # forecasts, but for those that reach the end
@@ -152,7 +152,7 @@ def test_windows_of_a_long_series_do_not_copy_it_for_each():
 def test_practice_leaves_out_some_of_the_times_that_it_withholds(monkeypatch):
     given = series([60] * 600 + [1] * 50, seed=1)
     sparse = make_training_task(given, seed=5)
-    monkeypatch.setattr("cru.forecaster.masking.SPARSE", 0.0)
+    monkeypatch.setattr(masking, "SHARES", dataclasses.replace(masking.SHARES, sparse=0.0))
     dense = make_training_task(given, seed=5)
     assert (sparse.lengths > 0).all() and sparse.ids == dense.ids
     fewer = sparse.lengths < dense.lengths
@@ -206,9 +206,10 @@ def test_only_who_is_asked_for_is_gone_through(trained):
 
 
 def test_long_validation_series_are_watched_in_parts():
-    from cru.forecaster.fitting import LONG, _pieces
+    from cru.forecaster.fitting import CONSTANTS, _pieces
 
-    long = series([LONG + 20, 30, LONG])
+    most = CONSTANTS.longest_part
+    long = series([most + 20, 30, most])
     parts = _pieces(long)
-    assert parts.lengths.tolist() == [LONG, 20, 30, LONG] and parts.ids == ("s0", "s0", "s1", "s2")
+    assert parts.lengths.tolist() == [most, 20, 30, most] and parts.ids == ("s0", "s0", "s1", "s2")
     np.testing.assert_array_equal(parts.times, long.times)

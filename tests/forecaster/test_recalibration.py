@@ -3,14 +3,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from cru.forecaster.calibration import Calibration
-from cru.forecaster.recalibration import (
-    PRIOR,
-    PROBABILITIES,
-    RANGES,
-    Recalibration,
-    _rising_share,
-    fit_logistic,
-)
+from cru.forecaster.recalibration import PROBABILITIES, SETTINGS, Recalibration, _rising_share, fit_logistic
 
 
 def fitted_to(errors: np.ndarray, mean: np.ndarray, every: np.ndarray) -> Recalibration:
@@ -30,7 +23,7 @@ def test_scores_are_normal_at_every_mean():
     mean, errors = rain(40_000, 0)
     every = np.ones(errors.shape, bool)
     fitted = fitted_to(errors, mean, every)
-    assert fitted.used.all() and fitted.means.shape == (1, RANGES) and (np.diff(fitted.means) > 0).all()
+    assert fitted.used.all() and fitted.means.shape == (1, SETTINGS.ranges) and (np.diff(fitted.means) > 0).all()
     mean, errors = rain(40_000, 1)
     scores = fitted.scores(errors, mean, every)
     for low in range(4):
@@ -101,7 +94,7 @@ def test_the_logistic_regression_minimises_its_loss(shift, slope, count):
 
     def loss(found):
         x = found[0] + found[1] * special.logit(mean)
-        return np.logaddexp(0, x).sum() - (event * x).sum() + PRIOR / 2 * ((found - [0, 1]) ** 2).sum()
+        return np.logaddexp(0, x).sum() - (event * x).sum() + SETTINGS.ridge / 2 * ((found - [0, 1]) ** 2).sum()
 
     fitted = fit_logistic(mean, event)
     np.testing.assert_allclose(fitted, optimize.minimize(loss, [0.0, 1.0]).x, atol=1e-3)

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from cru.reporting.svg import SeriesFigure, draw_series
 from cru.reporting.view import (
-    POINTS,
+    SETTINGS,
     Detail,
     SeriesView,
     TimeAxis,
@@ -89,7 +89,7 @@ def test_thinning_keeps_the_extremes(values, most):
 
 @given(
     arrays(float, st.integers(1, 400), elements=st.floats(0, 1e4), unique=True).map(np.sort),
-    st.integers(*POINTS),
+    st.integers(*SETTINGS.curve_points),
     st.booleans(),
 )
 def test_the_times_of_curves(times, points, causal):
@@ -124,9 +124,9 @@ def test_the_chosen_detail_fits(series, rows, variables):
     lengths, counts = np.full(series, rows), np.full((series, variables), rows)
     detail, kept = choose_detail(lengths, counts, curves=5, size=15_000_000)
     one = len(json.dumps(encode_series(whole_series(rows, variables, detail), TimeAxis.of(0.0, 600.0))))
-    assert kept * one < 15_500_000 and POINTS[0] <= detail.points <= POINTS[1]
-    assert kept == series or detail.points == POINTS[0]  # series are left out last
-    if detail.points < POINTS[1]:
+    assert kept * one < 15_500_000 and SETTINGS.curve_points[0] <= detail.points <= SETTINGS.curve_points[1]
+    assert kept == series or detail.points == SETTINGS.curve_points[0]  # series are left out last
+    if detail.points < SETTINGS.curve_points[1]:
         assert kept * one > 8_000_000  # nothing is left out without need
 
 

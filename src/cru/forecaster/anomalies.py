@@ -11,14 +11,7 @@ from cru.data import Batch, SeriesSet
 from cru.errors import InputError
 from cru.forecaster.corrections import FOLD, with_folds
 from cru.forecaster.distribution import ScaledPrediction, calibrated
-from cru.forecaster.error_distribution import (
-    LONG_GAP,
-    SITUATIONS,
-    UNREAD,
-    ErrorDistribution,
-    run_lengths,
-    situation_of,
-)
+from cru.forecaster.error_distribution import SITUATIONS, TAILS, UNREAD, ErrorDistribution, run_lengths, situation_of
 from cru.forecaster.queries import Predict, drop_empty_rows, lead_time_of, predict_scaled
 from cru.forecaster.table_io import long_frame
 from cru.models import Model
@@ -186,10 +179,10 @@ def fit_errors(
     found = []
     for table, situations in tables:
         some = _some_rows(table, rows, longest)
-        errors, situation, mask = _one_step_errors(model, some, constant, LONG_GAP * gap)
+        errors, situation, mask = _one_step_errors(model, some, constant, TAILS.long_gap * gap)
         found.append((errors, mask & ~constant & (situation < situations), situation))
     errors, counted, situation = (np.concatenate(each) for each in zip(*found, strict=True))
-    return ErrorDistribution.fit(errors, counted, situation, as_seen(series, model), LONG_GAP * gap)
+    return ErrorDistribution.fit(errors, counted, situation, as_seen(series, model), TAILS.long_gap * gap)
 
 
 def _some_rows(series: SeriesSet, rows: int, longest: int) -> SeriesSet:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,12 +24,23 @@ from cru.shapes import Bool, Float, Int64
 from cru.threads import threads_for
 
 RULES = tuple(name for name in NAIVE if name != "mean")
-ROWS, ENTRIES = 20_000, 2_000_000  # most time points, and most entries (times variables), that fit the rules
-LONGEST = 500  # time points of a part of a series
-TURNS, WANTED = 8, 20_000  # most repetitions, and number of errors at which they stop
-TOGETHER = 128  # series in a batch
-ENOUGH = 30  # fewest errors from which quantiles are estimated
-RANGES = 12  # ranges of positive lead times: each is twice as long as the one before
+
+
+@dataclass(frozen=True)
+class BaselineSettings:
+    """Sizes of the fit of the naive rules."""
+
+    max_points: int = 20_000  # most time points that fit the rules
+    max_entries: int = 2_000_000  # most entries (times variables) that fit the rules
+    longest_part: int = 500  # time points of a part of a series
+    max_tasks: int = 8  # most repetitions
+    wanted_errors: int = 20_000  # number of errors at which they stop
+    batch: int = 128  # series in a batch
+    min_errors: int = 30  # fewest errors from which quantiles are estimated
+    ranges: int = 12  # ranges of positive lead times: each is twice as long as the one before
+
+
+SETTINGS = BaselineSettings()
 _TRAIN = 1  # random stream of the withheld values, that of training in fitting.py
 
 
@@ -84,30 +96,35 @@ def fit_baselines(series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int,
     """Fit the naive rules, and estimate the quantiles of their errors on values that are withheld as in training.
 
     Args:
-        series: the training part in the user's units. About `ROWS` of its time points are used.
+        series: the training part in the user's units. About `BaselineSettings.max_points` of its time points are used.
         scaler: of the training part, without logarithms.
         clock: of the table. Dates have calendar periods, one of which may be the season.
         seed: of the withheld values.
         levels: of the intervals to report, in per cent.
     """
     gap, size = median_gap(series), len(series.names)
-    rows, rng = min(len(series.times), ROWS, ENTRIES // size + 1), generator(seed, "baselines")
-    task = make_training_task(draw_parts(series, rows, LONGEST, rng).scaled_by(scaler), (seed, _TRAIN))
+    rows, rng = (
+        min(len(series.times), SETTINGS.max_points, SETTINGS.max_entries // size + 1),
+        generator(seed, "baselines"),
+    )
+    task = make_training_task(draw_parts(series, rows, SETTINGS.longest_part, rng).scaled_by(scaler), (seed, _TRAIN))
     rules = _fit_rules(task, gap, find_calendar(series, clock, gap).phases)
     every = tuple(dict.fromkeys((*map(float, levels), *GRID)))
     probabilities = np.array([0.5 + side * level / 200 for level in every for side in (-1, 1)])
     errors: dict[str, list[_Errors]] = {name: [] for name in rules}
     count = 0
-    for turn in range(TURNS):
+    for turn in range(SETTINGS.max_tasks):
         assert task.hidden is not None and task.targets is not None
         hidden, variable = task.hidden, np.nonzero(task.hidden)[1]
         lead = {causal: lead_range(lead_times(task, causal=causal)[hidden], gap) for causal in (False, True)}
         for name, mean in _apply(rules, task).items():
             errors[name].append(_Errors((task.targets - mean)[hidden], lead[rules[name].causal], variable))
         count += len(variable)
-        if count >= WANTED:
+        if count >= SETTINGS.wanted_errors:
             break
-        task = make_training_task(draw_parts(series, rows, LONGEST, rng).scaled_by(scaler), (seed, _TRAIN, turn))
+        task = make_training_task(
+            draw_parts(series, rows, SETTINGS.longest_part, rng).scaled_by(scaler), (seed, _TRAIN, turn)
+        )
     quantiles = {
         name: _quantiles(_Errors._make(map(np.concatenate, zip(*each, strict=True))), size, probabilities)
         for name, each in errors.items()
@@ -121,8 +138,12 @@ def lead_range(lead: Float[np.ndarray, " value"], gap: float) -> Int64[np.ndarra
     The last two are for a variable without an observation, and for a series without any.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        place = np.clip(np.ceil(np.log2(lead / gap)), 0, RANGES - 1) + 1
-    place = np.where(lead == 0, 0, np.where(lead == UNREAD, RANGES + 1, np.where(np.isinf(lead), RANGES + 2, place)))
+        place = np.clip(np.ceil(np.log2(lead / gap)), 0, SETTINGS.ranges - 1) + 1
+    place = np.where(
+        lead == 0,
+        0,
+        np.where(lead == UNREAD, SETTINGS.ranges + 1, np.where(np.isinf(lead), SETTINGS.ranges + 2, place)),
+    )
     return place.astype(np.int64)
 
 
@@ -131,7 +152,7 @@ def _fit_rules(task: SeriesSet, gap: float, phases: Sequence[float]) -> dict[str
 
     def fitted(name: str, **options: float) -> Model:
         rule = create(name, spec, **options)
-        rule.prepare(Batches(task, TOGETHER, rule.dtype, torch.device("cpu")))
+        rule.prepare(Batches(task, SETTINGS.batch, rule.dtype, torch.device("cpu")))
         return rule.eval()
 
     rules = {name: fitted(name) for name in RULES if name != "seasonal-naive"}
@@ -149,7 +170,7 @@ def _apply(rules: Mapping[str, Model], series: SeriesSet) -> dict[str, Float[np.
     """Predict every entry with each rule. A query changes no other prediction of a rule, so all are made at once."""
     found = {name: np.empty(series.values.shape) for name in rules}
     with threads_for(0), torch.no_grad():
-        for batch, rows in series.batches_by_length(TOGETHER, dtype=torch.get_default_dtype()):
+        for batch, rows in series.batches_by_length(SETTINGS.batch, dtype=torch.get_default_dtype()):
             for name, rule in rules.items():
                 found[name][rows] = rule(batch).mean[batch.valid].numpy()
     return found
@@ -170,11 +191,11 @@ def _quantiles(
     error, variable = found.error, found.variable
     normal = np.interp(probabilities, PROBABILITIES, NORMAL)
     everything, many = _grouped(error, np.zeros(len(error), np.int64), 1, probabilities)
-    shared = everything[0] if many[0] >= ENOUGH else normal
+    shared = everything[0] if many[0] >= SETTINGS.min_errors else normal
     own, many = _grouped(error, variable, variables, probabilities)
-    own = np.where((many >= ENOUGH)[:, None], own, shared)
-    each, many = _grouped(error, found.lead * variables + variable, (RANGES + 3) * variables, probabilities)
-    return np.where((many >= ENOUGH)[:, None], each, np.tile(own, (RANGES + 3, 1)))
+    own = np.where((many >= SETTINGS.min_errors)[:, None], own, shared)
+    each, many = _grouped(error, found.lead * variables + variable, (SETTINGS.ranges + 3) * variables, probabilities)
+    return np.where((many >= SETTINGS.min_errors)[:, None], each, np.tile(own, (SETTINGS.ranges + 3, 1)))
 
 
 def _grouped(

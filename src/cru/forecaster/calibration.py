@@ -16,9 +16,21 @@ from cru.forecaster.recalibration import Recalibration
 from cru.shapes import Bool, Float, Int64
 
 ENOUGH = 100  # least number of errors from which quantiles are estimated
-BORROWED = 200  # number of errors at which a variable's own quantiles and those of all variables have equal weight
-SERIES, BINS = 10, 8  # series per range of lead times, and the largest number of ranges
-SKEWED = 50  # with fewer series, the quantiles are made symmetric around zero
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """Settings of the estimation of quantiles."""
+
+    shared_weight: int = 200  # errors at which a variable's own and the common quantiles have equal weight
+    series_per_range: int = 10  # series per range of lead times
+    max_ranges: int = 8  # largest number of ranges of lead times
+    symmetric_below: int = 50  # with fewer series, the quantiles are made symmetric around zero
+    few_series: int = 20  # with fewer series, each series counts as several independent blocks
+    blocks_per_series: int = 40  # number of these blocks
+
+
+SETTINGS = CalibrationSettings()
 COUPLED = 200  # largest number of variables whose samples are correlated; with more, they are independent
 PROBABILITIES = recalibration.PROBABILITIES
 Z90 = NormalDist().inv_cdf(0.95)
@@ -27,7 +39,6 @@ NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 LARGEST_CAP = 1e300
 UNREAD = -1.0  # lead time of a variable not observed yet in a series that has other observations
 APART = (UNREAD, np.inf, 0.0)
-FEW_SERIES, BLOCKS_OF_SERIES = 20, 40  # below FEW_SERIES, each series counts as so many independent blocks
 UNMEASURED = "There were too few withheld values to calibrate the intervals: they are the model's own."
 
 
@@ -35,23 +46,23 @@ def widening(series: int) -> float:
     """Return the factor that widens the quantiles of a table with few series.
 
     Split conformal prediction uses the ⌈(n + 1) · 0.9⌉ / n quantile for a 90 % interval. Here, n is the number of
-    blocks, `BLOCKS_OF_SERIES` for each series.
+    blocks, `CalibrationSettings.blocks_per_series` for each series.
 
     Args:
         series: number of series in the table.
 
     Returns:
-        1.07 for one series, 1.01 for five, and 1 for `FEW_SERIES` or more.
+        1.07 for one series, 1.01 for five, and 1 for `CalibrationSettings.few_series` or more.
     """
-    if series >= FEW_SERIES:
+    if series >= SETTINGS.few_series:
         return 1.0
-    probability = 0.5 + 0.45 * (1 + 1 / (BLOCKS_OF_SERIES * max(1, series)))
+    probability = 0.5 + 0.45 * (1 + 1 / (SETTINGS.blocks_per_series * max(1, series)))
     return NormalDist().inv_cdf(probability) / Z90
 
 
 def guarantee(series: int) -> str:
     """Describe, for the user, what intervals calibrated on this number of series guarantee."""
-    if series >= FEW_SERIES:
+    if series >= SETTINGS.few_series:
         return (
             f"Intervals are calibrated on {series:,} series. On average over new series like these, a 90 % interval "
             "contains 90 % of the values."
@@ -100,7 +111,7 @@ class Calibration:
         """Estimate the quantiles from standardised errors.
 
         Errors of one series are correlated. So the number of series, not of errors, sets the number of ranges of lead
-        times. Below `SKEWED` series, the quantiles are symmetric around zero.
+        times. Below `CalibrationSettings.symmetric_below` series, the quantiles are symmetric around zero.
 
         Args:
             errors: standardised errors.
@@ -111,18 +122,18 @@ class Calibration:
         """
         counted = counted & ~constant
         likeness = _likeness(errors, counted & (lead > 0))  # only at times without any observation
-        if series < SKEWED:
+        if series < SETTINGS.symmetric_below:
             errors, counted, lead = np.concatenate([errors, -errors]), np.tile(counted, (2, 1)), np.tile(lead, (2, 1))
         usual = counted & (lead >= 0) & np.isfinite(lead)
         between = lead[usual & (lead > 0)]
-        bins = int(np.clip(series // SERIES, 1, BINS))
+        bins = int(np.clip(series // SETTINGS.series_per_range, 1, SETTINGS.max_ranges))
         shortest, longest = np.quantile(between, (0.02, 0.98)) if len(between) else (1.0, 1.0)
         edges = np.geomspace(shortest, longest, bins + 1)[1:-1]
         group = np.where(usual & (lead > 0), np.searchsorted(edges, lead, side="left"), -1)
         kept = [usual & (group == g) for g in range(len(edges) + 1) if (group == g).any()]
         leads = [*APART, *(float(np.median(lead[among])) for among in kept)]
         shared = _shared(errors[usual], np.tile(NORMAL, (errors.shape[1], 1)))
-        each = _own(errors, usual, shared, borrowed=BORROWED if errors.shape[1] > 1 else 0)
+        each = _own(errors, usual, shared, borrowed=SETTINGS.shared_weight if errors.shape[1] > 1 else 0)
         rare = [counted & (lead == apart) for apart in (UNREAD, np.inf)]
         own = [_own(errors, among, _shared(errors[among], each)) for among in rare]
         own += [_own(errors, usual & (lead == 0), each), *_nearest(errors, kept, each)]
@@ -133,7 +144,7 @@ class Calibration:
         return Calibration(np.array(leads), quantiles, likeness, constant, weight, cap, *plain)
 
     def widened(self, series: int) -> "Calibration":
-        """Return a copy with wider quantiles for a table with fewer than `FEW_SERIES` series.
+        """Return a copy with wider quantiles for a table with fewer than `CalibrationSettings.few_series` series.
 
         The factor is the finite-sample correction of split conformal prediction. In such a table, the errors come from
         blocks of the same series and are correlated. So the correction counts blocks, not errors.

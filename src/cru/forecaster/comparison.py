@@ -15,14 +15,25 @@ from cru.forecaster.distribution import ScaledPrediction, calibrated
 from cru.shapes import Bool, Float, Int64
 
 GRID = (10.0, 30.0, 50.0, 70.0, 90.0)  # levels whose bounds are the quantiles of the CRPS: 5 %, 15 %, ..., 95 %
-FEW = 20  # with fewer series, blocks of time are resampled instead of series
-DRAWS = 1000  # of the bootstrap
-CONFIDENCE = 0.95  # of the interval of a difference
-MOST_CLUSTERS = 200  # in one resample: more clusters are merged, which keeps them independent
-FEWEST_CLUSTERS = 4  # from fewer clusters, no interval is estimated
-CHUNK = 4_000_000  # numbers of the bootstrap in memory at a time
-ALARM, ALARM_CLUSTERS, ALARM_SHARE = 0.01, 10, 0.02  # `find_losses`: error rate, fewest clusters, least relative loss
-ROUNDING = 1e-5  # relative difference of two scores that rounding explains
+
+
+@dataclass(frozen=True)
+class BootstrapSettings:
+    """Settings of the intervals of differences between models."""
+
+    few_series: int = 20  # with fewer series, blocks of time are resampled instead of series
+    draws: int = 1000  # number of resamples
+    confidence: float = 0.95  # of the interval of a difference
+    max_clusters: int = 200  # in one resample: more clusters are merged, which keeps them independent
+    min_clusters: int = 4  # from fewer clusters, no interval is estimated
+    numbers_at_once: int = 4_000_000  # numbers of the bootstrap in memory at a time
+    warning_error_rate: float = 0.01  # of `find_losses`: probability of a warning about a model that is equally good
+    min_warning_clusters: int = 10  # fewest clusters for a warning
+    min_relative_loss: float = 0.02  # smallest relative loss for a warning
+    rounding: float = 1e-5  # relative difference of two scores that rounding explains
+
+
+BOOTSTRAP = BootstrapSettings()
 KEYS = ("variable", "lead", "series")
 REFERENCE = "reference"  # in the column "better": the baseline with which the others are compared
 
@@ -141,7 +152,7 @@ class Comparison:
         low, high = _intervals(pairs, best, size)
         columns |= {"low": low, "high": high}
         better = np.where(high < 0, "yes", np.where(low > 0, "no", "unclear")).astype(object)
-        better[np.abs(columns["difference"]) <= ROUNDING * columns["mae"]] = "unclear"
+        better[np.abs(columns["difference"]) <= BOOTSTRAP.rounding * columns["mae"]] = "unclear"
         better[np.arange(size), best] = REFERENCE
         table: dict[str, list[Any]] = {key: np.repeat(part, len(models)).tolist() for key, part in found.items()}
         table["model"] = models * size
@@ -153,7 +164,8 @@ class Comparison:
     def find_losses(self, model: str, baselines: Sequence[str]) -> list[tuple[str, str, float, float]]:
         """Find variables for which a naive baseline is better than a model by more than noise.
 
-        All variables and baselines together give a false alarm with a probability of about `ALARM`.
+        All variables and baselines together give a false alarm with about the probability
+        `BootstrapSettings.warning_error_rate`.
 
         Args:
             model: name of the model.
@@ -168,9 +180,12 @@ class Comparison:
         start = np.searchsorted(pairs.group, np.arange(size + 1))
         clusters = np.diff(start)
         mae = _by_group(pairs.sums, pairs.group, size) / np.maximum(count, 1)[:, None]
-        own, level = models.index(model), NormalDist().inv_cdf(1 - ALARM / max(1, size * len(baselines)))
+        own, level = (
+            models.index(model),
+            NormalDist().inv_cdf(1 - BOOTSTRAP.warning_error_rate / max(1, size * len(baselines))),
+        )
         found = []
-        for k in np.flatnonzero((clusters >= ALARM_CLUSTERS) & self.varies):
+        for k in np.flatnonzero((clusters >= BOOTSTRAP.min_warning_clusters) & self.varies):
             rows = slice(start[k], start[k + 1])
             significant = {}
             for name in baselines:
@@ -179,7 +194,7 @@ class Comparison:
                 each = pairs.sums[rows, own] - pairs.sums[rows, rival] - lost * pairs.values[rows]
                 factor = student(level, int(clusters[k]) - 1) * math.sqrt(clusters[k] / (clusters[k] - 1))
                 error = factor * math.sqrt(float((each**2).sum())) / count[k]
-                if lost > max(error, ALARM_SHARE * mae[k, own]):
+                if lost > max(error, BOOTSTRAP.min_relative_loss * mae[k, own]):
                     significant[name] = float(mae[k, rival])
             if significant:
                 best = min(significant, key=lambda name: significant[name])
@@ -209,7 +224,11 @@ class Comparison:
 
     def _clusters(self, keys: Sequence[str]) -> np.ndarray:
         """Return the cluster of each value: its series, or its block of time if there are few series."""
-        return self.block_of if "series" in keys or len(np.unique(self.series_of)) < FEW else self.series_of
+        return (
+            self.block_of
+            if "series" in keys or len(np.unique(self.series_of)) < BOOTSTRAP.few_series
+            else self.series_of
+        )
 
     def _best(self, mae: np.ndarray, models: list[str]) -> np.ndarray:
         """Return the index of the best baseline of each group."""
@@ -339,7 +358,7 @@ def _intervals(pairs: _Pairs, best: np.ndarray, size: int) -> tuple[np.ndarray, 
     and the normal bound, widened by the ratio of Student's t to normal quantiles.
 
     Returns:
-        Lower and upper bounds, infinite below `FEWEST_CLUSTERS` clusters.
+        Lower and upper bounds, infinite below `BootstrapSettings.min_clusters` clusters.
     """
     start = np.searchsorted(pairs.group, np.arange(size + 1))
     clusters, models = np.diff(start), pairs.sums.shape[1]
@@ -347,22 +366,25 @@ def _intervals(pairs: _Pairs, best: np.ndarray, size: int) -> tuple[np.ndarray, 
     difference = pairs.sums - np.take_along_axis(pairs.sums, best[pairs.group][:, None], 1)
     estimate = _by_group(difference, pairs.group, size) / count[:, None]
     residual = (difference - estimate[pairs.group] * pairs.values[:, None]) / count[pairs.group][:, None]
-    slot = (np.arange(len(pairs.group)) - start[pairs.group]) % MOST_CLUSTERS
-    slots, z = int(min(MOST_CLUSTERS, clusters.max(initial=1))), NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    draws = np.random.default_rng(0).multinomial(slots, np.full(slots, 1 / slots), DRAWS).astype(float)
+    slot = (np.arange(len(pairs.group)) - start[pairs.group]) % BOOTSTRAP.max_clusters
+    slots, z = (
+        int(min(BOOTSTRAP.max_clusters, clusters.max(initial=1))),
+        NormalDist().inv_cdf((1 + BOOTSTRAP.confidence) / 2),
+    )
+    draws = np.random.default_rng(0).multinomial(slots, np.full(slots, 1 / slots), BOOTSTRAP.draws).astype(float)
     low, high = np.full((size, models), -np.inf), np.full((size, models), np.inf)
-    together = max(1, CHUNK // (models * (slots + DRAWS)))
+    together = max(1, BOOTSTRAP.numbers_at_once // (models * (slots + BOOTSTRAP.draws)))
     for first in range(0, size, together):
         last = min(first + together, size)
         rows = slice(start[first], start[last])
         dense = np.zeros((last - first, slots, models))
         np.add.at(dense, (pairs.group[rows] - first, slot[rows]), residual[rows])
         resampled = np.tensordot(dense, draws, (1, 1))
-        below, above = np.quantile(resampled, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2), axis=2)
+        below, above = np.quantile(resampled, ((1 - BOOTSTRAP.confidence) / 2, (1 + BOOTSTRAP.confidence) / 2), axis=2)
         spread = z * resampled.std(2)
         low[first:last], high[first:last] = np.minimum(below, -spread), np.maximum(above, spread)
-    enough = np.flatnonzero(clusters >= FEWEST_CLUSTERS)
-    few = np.flatnonzero(clusters < FEWEST_CLUSTERS)
+    enough = np.flatnonzero(clusters >= BOOTSTRAP.min_clusters)
+    few = np.flatnonzero(clusters < BOOTSTRAP.min_clusters)
     factor = np.array([student(z, n - 1) / z * math.sqrt(n / (n - 1)) for n in clusters[enough].tolist()])[:, None]
     low[enough] = estimate[enough] + factor * low[enough]
     high[enough] = estimate[enough] + factor * high[enough]

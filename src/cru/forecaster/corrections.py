@@ -23,13 +23,6 @@ from cru.threads import threads_for
 from cru.training.callbacks import Callback
 
 FOLD = "fold"  # key of the folds in `SeriesSet.per_time`
-MANY = 20  # with at least so many series, a fold consists of whole series, otherwise of blocks of time points
-BLOCKS = 8  # approximate number of blocks per fold in each series
-TRUSTED = 2  # time points that determine the trust, as a multiple of `CorrectionSettings.validation`
-SHARES = 11  # number of candidate shares of a correction, from 0 to 1
-PENALTY = 200.0  # of the linear start, as a number of targets
-FEW_TARGETS = 200  # targets at which a variable's own share and the common share have equal weight
-TOGETHER = 64  # series per batch of the structural model
 
 
 @dataclass(frozen=True)
@@ -47,6 +40,16 @@ class CorrectionSettings:
     warmup: int = 50  # optimizer steps of linear warm-up
     clip: float = 5.0
     observations: int = 300  # in a table with fewer observations, the networks are not trained
+    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of whole series
+    blocks_per_fold: int = 8  # approximate number of blocks per fold in each series
+    trust_factor: int = 2  # time points that determine the trust, as a multiple of `validation`
+    trust_candidates: int = 11  # number of candidate shares of a correction, from 0 to 1
+    ridge: float = 200.0  # of the linear start, as a number of targets
+    shared_weight: int = 200  # targets at which a variable's own share and the common share have equal weight
+    structural_batch: int = 64  # series per batch of the structural model
+
+
+SETTINGS = CorrectionSettings()
 
 
 class CorrectionRows(NamedTuple):
@@ -61,8 +64,8 @@ class CorrectionRows(NamedTuple):
 def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     """Assign a fold to every row.
 
-    All rows of a series share a fold if there are at least `MANY` series. Otherwise, the rows of a block of consecutive
-    time points share one.
+    All rows of a series share a fold if there are at least `CorrectionSettings.few_series` series. Otherwise, the rows
+    of a block of consecutive time points share one.
 
     Args:
         series: the table.
@@ -72,10 +75,10 @@ def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     Returns:
         The series with the folds in ``per_time["fold"]``.
     """
-    if len(series) >= MANY:
+    if len(series) >= SETTINGS.few_series:
         fold = (generator(seed, "folds").permutation(len(series)) % folds)[series.series_index]
     else:
-        size = np.maximum(series.lengths // (BLOCKS * folds), 10)
+        size = np.maximum(series.lengths // (SETTINGS.blocks_per_fold * folds), 10)
         fold = (series.step_index // size[series.series_index] + series.series_index) % folds
     return dataclasses.replace(series, per_time={**series.per_time, FOLD: fold.astype(np.int64)})
 
@@ -105,7 +108,7 @@ def describe(model: CorrectedModel, task: SeriesSet) -> CorrectionRows:
     Targets are the values that the task withholds, and some observed entries that are withheld from the networks only.
     """
     found = []
-    for numbers in group_by_length(task.lengths, TOGETHER):
+    for numbers in group_by_length(task.lengths, SETTINGS.structural_batch):
         batch = task.batch(numbers, dtype=model.dtype)
         features, mask = model.features(batch)
         dropped = model.draw_dropped(mask)
@@ -183,7 +186,8 @@ def train_corrections(
         finally:
             callback.on_end()
         model.network.load_state_dict(kept)
-        judges = _draw(model, series, min(TRUSTED * settings.validation, most), settings, (seed, 0), "correction trust")
+        size = min(settings.trust_factor * settings.validation, most)
+        judges = _draw(model, series, size, settings, (seed, 0), "correction trust")
         _find_trust(model, judges)
 
 
@@ -253,7 +257,7 @@ def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
         for variable in range(error.shape[1]):
             wanted = among & rows.wanted[:, variable]
             own, missed = x[wanted], error[wanted, variable]
-            square = own.T @ own + PENALTY * torch.eye(count, dtype=x.dtype)
+            square = own.T @ own + SETTINGS.ridge * torch.eye(count, dtype=x.dtype)
             network.skip[k, size - count : size, variable] = torch.linalg.solve(square, own.T @ missed).to(model.dtype)
 
 
@@ -279,8 +283,8 @@ def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
     The share of a center minimises the absolute error, and the share of a mean minimises the squared error. The fewer
     targets a variable has in a range, the closer its share is to the common share of all variables.
     """
-    shares = torch.linspace(0, 1, SHARES)
-    loss = torch.zeros(SHARES, *model.trust.shape)
+    shares = torch.linspace(0, 1, SETTINGS.trust_candidates)
+    loss = torch.zeros(SETTINGS.trust_candidates, *model.trust.shape)
     count = torch.zeros_like(model.trust[0])
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
@@ -295,7 +299,7 @@ def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
                     loss[k, number].index_add_(0, place, torch.where(wanted, each, 0.0))
             count.index_add_(0, place, wanted.to(count.dtype))
     shared = shares[loss.sum(-1).argmin(0)][..., None]
-    weight = count / (count + FEW_TARGETS)
+    weight = count / (count + SETTINGS.shared_weight)
     model.trust.copy_(weight * shares[loss.argmin(0)] + (1 - weight) * shared)
 
 

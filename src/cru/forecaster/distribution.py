@@ -1,6 +1,7 @@
 """Predictive distributions: from the scaled prediction of a model to calibrated values in the user's units."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,11 +14,22 @@ from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.models.base import Prediction
 from cru.shapes import Bool, Float
 
-ROUNDING = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
-MEAN_GRID = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)  # probabilities of the averaged quantiles
-SMALLEST_CHANCE = 1e-12  # smallest sum of the probabilities of all categories
-BELOW = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5)  # of the quantiles that are compared with the lowest possible value
-MOST_ABOVE = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
+
+@dataclass(frozen=True)
+class DistributionSettings:
+    """Settings of calibrated distributions."""
+
+    rounding: float = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
+    mean_quantiles: tuple[float, ...] = tuple(
+        k / 100 for k in range(5, 100, 10)
+    )  # probabilities; their mean is the mean
+    min_total: float = 1e-12  # smallest sum of the probabilities of all categories
+    # Probabilities of the quantiles that are compared with the lowest possible value.
+    low_quantiles: tuple[float, ...] = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5)
+    max_ratio: float = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
+
+
+SETTINGS = DistributionSettings()
 
 
 class ScaledPrediction(NamedTuple):
@@ -122,7 +134,7 @@ class Distribution:
         self.said, self.lead = said.with_constants(calibration.constant), lead
         self.scaler, self.calibration, self.kinds = scaler, calibration, calibration.kinds
         self.center = scaler.inverse(self.said.center)
-        self.cap = np.maximum(calibration.cap, MOST_ABOVE * self.center)
+        self.cap = np.maximum(calibration.cap, SETTINGS.max_ratio * self.center)
         self.chance = self._chance() if self.kinds.is_event.any() else np.zeros_like(self.center)
 
     def _chance(self) -> Float[np.ndarray, "n variable"]:
@@ -130,7 +142,7 @@ class Distribution:
         mean, constant = self.scaler.inverse(self.said.mean), self.calibration.constant
         chance = np.where(constant, mean.clip(0, 1), self.calibration.recalibration.probability(mean))
         for group in self.kinds.groups:
-            chance[:, group] /= np.maximum(chance[:, group].sum(1, keepdims=True), SMALLEST_CHANCE)
+            chance[:, group] /= np.maximum(chance[:, group].sum(1, keepdims=True), SETTINGS.min_total)
         return chance
 
     def quantile(self, p: float | np.ndarray, margin: float = 0.0) -> Float[np.ndarray, "n variable"]:
@@ -143,7 +155,7 @@ class Distribution:
         value = self._unlimited(p)
         value = np.where(self.scaler.is_log, np.minimum(value, self.cap), value)
         if margin:
-            rounding = np.where(self.calibration.constant, 0.0, ROUNDING * (1 + np.abs(self.said.center)))
+            rounding = np.where(self.calibration.constant, 0.0, SETTINGS.rounding * (1 + np.abs(self.said.center)))
             value = value + margin * self.scaler.inverse_std(rounding, self.said.center)
         value = np.where(self._is_lowest(p), self.kinds.lowest, self.kinds.possible(value))
         return np.where(self.kinds.is_event, p > 1 - self.chance, value) if self.kinds.is_event.any() else value
@@ -167,7 +179,7 @@ class Distribution:
     def _below(self) -> Float[np.ndarray, "n variable"]:
         """The approximate probability that a value, not limited to the possible ones, is at most the lowest one."""
         found, before = np.zeros(self.center.shape), None
-        for p in BELOW:
+        for p in SETTINGS.low_quantiles:
             value = self._unlimited(p)
             reached = self.kinds.possible(value) <= self.kinds.lowest
             if before is None:
@@ -205,7 +217,7 @@ class Distribution:
         mean = scaler.inverse(said.mean)
         if scaler.is_log.any():
             std = np.where(scaler.is_log, np.minimum(std, self.cap), std)
-            average = np.mean([np.minimum(self._unlimited(p), self.cap) for p in MEAN_GRID], 0)
+            average = np.mean([np.minimum(self._unlimited(p), self.cap) for p in SETTINGS.mean_quantiles], 0)
             mean = np.where(scaler.is_log, self.center + self.calibration.mean_weight * (average - self.center), mean)
         mean = np.maximum(mean, kinds.lowest)
         if kinds.is_event.any():

@@ -15,19 +15,30 @@ PROBABILITIES = np.concatenate([_OUTER, np.arange(2, 49) / 50, 1 - _OUTER[::-1]]
 TAIL = float(PROBABILITIES[0])  # the tails begin at the first and the last quantile
 FIRST, UNREAD, LATER, SOON = range(4)  # situations with errors of their own
 SITUATIONS = 4
-LONG_GAP = 2.0  # a longer gap, in typical gaps, is the situation `LATER`
-EXCESSES = 50  # errors in the part of a tail that a generalised Pareto distribution is fitted to, if there are so many
-TYPICAL_MEAN, TYPICAL_SHAPE = 0.25, 0.2  # of a tail; its mean excess is in units of its distance from the median
-MEAN_WEIGHT, SHAPE_WEIGHT = 3, 50  # excesses at which the data have the same weight as the typical tail
-LARGEST_TAIL = 0.04  # largest share of all errors in such a part
+
+
+@dataclass(frozen=True)
+class TailSettings:
+    """Settings of the tails of an error distribution."""
+
+    long_gap: float = 2.0  # a longer gap, in typical gaps, is the situation `LATER`
+    excesses: int = 50  # most errors that a generalised Pareto distribution is fitted to
+    prior_mean_excess: float = 0.25  # typical mean excess, in units of its distance from the median
+    prior_shape: float = 0.2  # typical shape of a tail
+    mean_weight: int = 3  # excesses at which the data have the same weight as the typical mean excess
+    shape_weight: int = 50  # excesses at which the data have the same weight as the typical shape
+    max_tail: float = 0.04  # largest share of all errors in such a part
+    min_p_value: float = 1e-300  # smallest p-value
+    decimals: int = 6  # of the saved quantiles and tails
+    values_at_once: int = 65_536  # p-values computed at once
+    normal_errors: int = 100_000  # errors of a normal distribution, which is used where there are too few others
+    max_repeated: float = 0.5  # repeats say nothing about a variable that equals its last observation more often
+
+
+TAILS = TailSettings()
 SHAPES = (0.02, 0.9)  # bounds: above 0, so that no p-value is 0, and below 1, so that the tail has a mean
 SMALLEST_SCALE = 1e-6
-SMALLEST_P = 1e-300
-DECIMALS = 6  # of the saved quantiles and tails
-CHUNK = 65_536  # p-values computed at once
 REPEAT_LEVELS = np.array([0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001])
-MOST_NORMAL = 100_000  # errors of a normal distribution, which is used where there are too few others
-MOST_REPEATED = 0.5  # repeats say nothing about a variable that equals its last observation more often
 
 
 class Law(NamedTuple):
@@ -77,7 +88,9 @@ class ErrorDistribution:
             long_gap: limit of the situation `SOON`.
         """
         size = errors.shape[1]
-        normal = _law(np.array([NormalDist().inv_cdf((k + 0.5) / MOST_NORMAL) for k in range(MOST_NORMAL)]))
+        normal = _law(
+            np.array([NormalDist().inv_cdf((k + 0.5) / TAILS.normal_errors) for k in range(TAILS.normal_errors)])
+        )
 
         def laws(among: np.ndarray, otherwise: list[Law]) -> list[Law]:
             own = (errors[among[:, k], k] for k in range(size))
@@ -125,8 +138,8 @@ class ErrorDistribution:
         An error that equals stored quantiles counts as the middle of their probabilities.
         """
         found = np.empty(len(errors))
-        for first in range(0, len(errors), CHUNK):
-            part = slice(first, first + CHUNK)
+        for first in range(0, len(errors), TAILS.values_at_once):
+            part = slice(first, first + TAILS.values_at_once)
             found[part] = self._p_values(errors[part], situation[part], variable[part])
         return found
 
@@ -145,7 +158,7 @@ class ErrorDistribution:
         outer = TAIL * np.maximum(1 + shape * excess / scale, 1.0) ** (-1 / shape)
         lower = np.where(excess[:, 0] > 0, outer[:, 0], probability)
         upper = np.where(excess[:, 1] > 0, outer[:, 1], 1 - probability)
-        p: np.ndarray = np.clip(2 * np.minimum(lower, upper), SMALLEST_P, 1.0)
+        p: np.ndarray = np.clip(2 * np.minimum(lower, upper), TAILS.min_p_value, 1.0)
         return p
 
     def p_repeats(self, runs: Int64[np.ndarray, " n"], variable: Int64[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -213,7 +226,7 @@ def _repeat_limits(series: SeriesSet) -> Int64[np.ndarray, "variable level"]:
     limits = np.zeros((runs.shape[1], len(REPEAT_LEVELS)), np.int64)
     for k in range(len(limits)):
         own = np.sort(runs[series.mask[:, k], k])
-        if not len(own) or (own >= 2).mean() > MOST_REPEATED:
+        if not len(own) or (own >= 2).mean() > TAILS.max_repeated:
             continue
         lengths = np.unique(np.append(own, own + 1))
         lengths = lengths[lengths >= 2]
@@ -229,24 +242,24 @@ def _law(errors: Float[np.ndarray, " n"]) -> Law:
     lower, upper = _half(-errors), _half(errors)
     quantiles = np.concatenate([-lower.quantiles[::-1], upper.quantiles[1:]])
     tails = np.array([lower.tails, upper.tails])
-    return Law(np.maximum.accumulate(np.round(quantiles, DECIMALS)), np.round(tails, DECIMALS))
+    return Law(np.maximum.accumulate(np.round(quantiles, TAILS.decimals)), np.round(tails, TAILS.decimals))
 
 
 def _half(errors: Float[np.ndarray, " n"]) -> Law:
     """Estimate the quantiles from the median upward, and scale and shape of the tail beyond the last one.
 
-    A generalised Pareto distribution is fitted to the `EXCESSES` largest errors. Its mean and shape are averaged with
-    those of a typical tail. It gives the quantiles beyond the limit where it begins.
+    A generalised Pareto distribution is fitted to the `TailSettings.excesses` largest errors. Its mean and shape are
+    averaged with those of a typical tail. It gives the quantiles beyond the limit where it begins.
     """
     above = PROBABILITIES[len(PROBABILITIES) // 2 :]
     quantiles = np.quantile(errors, above, method="weibull")
     rare = 1 - above
-    start = int(np.flatnonzero((rare * len(errors) >= EXCESSES) | (rare >= LARGEST_TAIL))[-1])
+    start = int(np.flatnonzero((rare * len(errors) >= TAILS.excesses) | (rare >= TAILS.max_tail))[-1])
     limit = quantiles[start]
     excess = np.sort(errors[errors > limit] - limit)
-    count, typical = len(excess), TYPICAL_MEAN * (limit - quantiles[0])
-    mean = (excess.sum() + MEAN_WEIGHT * typical) / (count + MEAN_WEIGHT)
-    shape = (count * _shape(excess) + SHAPE_WEIGHT * TYPICAL_SHAPE) / (count + SHAPE_WEIGHT)
+    count, typical = len(excess), TAILS.prior_mean_excess * (limit - quantiles[0])
+    mean = (excess.sum() + TAILS.mean_weight * typical) / (count + TAILS.mean_weight)
+    shape = (count * _shape(excess) + TAILS.shape_weight * TAILS.prior_shape) / (count + TAILS.shape_weight)
     scale = max(mean * (1 - shape), SMALLEST_SCALE)
     beyond = slice(start + 1, None)
     quantiles[beyond] = limit + scale / shape * ((rare[start] / rare[beyond]) ** shape - 1)
@@ -264,7 +277,7 @@ def _shape(excess: Float[np.ndarray, " n"]) -> float:
     """
     count = len(excess)
     if count == 0:
-        return TYPICAL_SHAPE
+        return TAILS.prior_shape
     above = 1 - (np.arange(1, count + 1) - 0.35) / count
     mean, weighted = float(excess.mean()), float((above * excess).mean())
     shape = 2 - mean / (mean - 2 * weighted) if mean > 2 * weighted else SHAPES[0]

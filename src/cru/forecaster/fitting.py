@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,21 +33,31 @@ from cru.training.callbacks import Callback
 from cru.training.loop import Engine, Loop
 from cru.training.settings import TrainingSettings
 
-FEW = 20  # with fewer series, blocks of each series are held out instead of whole series
-BLOCKS = 5  # largest number of held-out blocks per series
-LEAST = 10  # fewest time points held out from a series
-SHARE, CALIBRATE, WATCH = 0.2, 1000, 200  # share of series held out, most of them, and most scored after an epoch
-WINDOW = 100  # longest training window in time points: short windows give more optimizer steps in the same time
-LONG = 500  # longest part of a series in validation and in the structural fit, in time points
-EPOCH = (320, 1000)  # fewest and most windows of an epoch
-MOST_VARIABLES = 100  # most variables for a network on top of the structural model
-PREPARED = 128  # parts of series in a batch of the structural fit
-JUDGED = (60_000, 200_000)  # approximate limits of the time points on which a model is scored
-HARMONICS = 2  # of a period of the periodogram
-PROCESSES = 3  # number of Ornstein-Uhlenbeck processes
-SLOWEST = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
-LEVEL = 1000.0  # time constant of the level, in typical spans of a series
-TYPICAL_GAP = 0.3  # the median gap after scaling of times; the CRU paper uses 0.2 to 0.6
+
+@dataclass(frozen=True)
+class FitConstants:
+    """Sizes of the parts of a table, and components of the structural model."""
+
+    few_series: int = 20  # with fewer series, blocks of each series are held out instead of whole series
+    blocks_per_series: int = 5  # largest number of held-out blocks per series
+    shortest_block: int = 10  # fewest time points held out from a series
+    held_out_share: float = 0.2  # share of series held out
+    max_calibration_series: int = 1000  # most held-out series
+    max_validation_series: int = 200  # most series scored after an epoch
+    training_window: int = 100  # most time points: short windows give more optimizer steps in the same time
+    longest_part: int = 500  # longest part of a series in validation and in the structural fit, in time points
+    windows_per_epoch: tuple[int, int] = (320, 1000)  # fewest and most windows of an epoch
+    max_network_variables: int = 100  # most variables for a network on top of the structural model
+    structural_batch: int = 128  # parts of series in a batch of the structural fit
+    scored_points: tuple[int, int] = (60_000, 200_000)  # approximate limits of the size of the validation part
+    harmonics: int = 2  # of a period of the periodogram
+    processes: int = 3  # number of Ornstein-Uhlenbeck processes
+    slowest: int = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
+    level_time_constant: float = 1000.0  # of the level, in typical spans of a series
+    typical_gap: float = 0.3  # the median gap after scaling of times; the CRU paper uses 0.2 to 0.6
+
+
+CONSTANTS = FitConstants()
 _TRAIN, _VALIDATE = 1, 2  # random streams of the training tasks; scoring.py uses 3
 
 
@@ -71,17 +82,17 @@ class Parts(NamedTuple):
 def divide(series: SeriesSet, seed: int) -> Parts:
     """Divide a table into a training part and a validation part.
 
-    With at least `FEW` series, whole series are held out. With fewer, about a fifth of each series is held out: the
-    ends of up to `BLOCKS` stretches of equal length. If all of few series are too short for that, whole series are held
-    out.
+    Whole series are held out if there are `FitConstants.few_series` or more. With fewer, about a fifth of each series
+    is held out: the ends of up to `FitConstants.blocks_per_series` stretches of equal length. If all of few series are
+    too short for that, whole series are held out.
 
     Raises:
         ValueError: there is only one series, and it is too short to divide.
     """
-    held_out = np.maximum(LEAST, series.lengths // 5)
-    held_out[(series.lengths < 2 * LEAST) | (len(series) >= FEW)] = 0
+    held_out = np.maximum(CONSTANTS.shortest_block, series.lengths // 5)
+    held_out[(series.lengths < 2 * CONSTANTS.shortest_block) | (len(series) >= CONSTANTS.few_series)] = 0
     if held_out.any():
-        count = np.clip(held_out // LEAST, 1, BLOCKS)
+        count = np.clip(held_out // CONSTANTS.shortest_block, 1, CONSTANTS.blocks_per_series)
         owner = np.repeat(np.arange(len(series)), count)
         number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
         start, end = (series.lengths[owner] * (number + k) // count[owner] for k in (0, 1))
@@ -93,27 +104,27 @@ def divide(series: SeriesSet, seed: int) -> Parts:
         )
     if len(series) < 2:
         raise ValueError(
-            f"the table must hold at least two series, or one with {2 * LEAST} observations, to train and to calibrate "
-            f"on, got one with {len(series.times)}."
+            f"the table must hold at least two series, or one with {2 * CONSTANTS.shortest_block} observations, to "
+            f"train and to calibrate on, got one with {len(series.times)}."
         )
     order = generator(seed, "forecaster split").permutation(len(series))
-    held = order[: max(1, min(CALIBRATE, int(SHARE * len(series))))]
+    held = order[: max(1, min(CONSTANTS.max_calibration_series, int(CONSTANTS.held_out_share * len(series))))]
     validation = series.take(np.sort(held))
-    short = np.minimum(validation.lengths, LONG)
+    short = np.minimum(validation.lengths, CONSTANTS.longest_part)
     return Parts(series.take(np.setdiff1d(order, held)), _part(validation, 0 * short, short))
 
 
 def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
     """Draw the training windows of an epoch.
 
-    A series of up to `WINDOW` time points is used as a whole. A longer one gives a window at a random place, and is
-    drawn more often, in proportion to its length.
+    A series of up to `FitConstants.training_window` time points is used as a whole. A longer one gives a window at a
+    random place, and is drawn more often, in proportion to its length.
     """
-    weight = np.maximum(1.0, series.lengths / WINDOW)
-    count = int(np.clip(np.ceil(weight.sum()), *EPOCH))
+    weight = np.maximum(1.0, series.lengths / CONSTANTS.training_window)
+    count = int(np.clip(np.ceil(weight.sum()), *CONSTANTS.windows_per_epoch))
     place = (np.arange(count) + rng.random()) / count * weight.sum()
     chosen = np.minimum(np.searchsorted(np.cumsum(weight), place, side="right"), len(series) - 1)
-    length = np.minimum(series.lengths, WINDOW)[chosen]
+    length = np.minimum(series.lengths, CONSTANTS.training_window)[chosen]
     return series.excerpts(chosen, rng.integers(0, series.lengths[chosen] - length + 1), length)
 
 
@@ -124,11 +135,11 @@ def _part(series: SeriesSet, start: np.ndarray, length: np.ndarray) -> SeriesSet
 
 
 def _pieces(series: SeriesSet) -> SeriesSet:
-    """Cut all series into parts of at most `LONG` time points."""
-    count = -(-series.lengths // LONG)
+    """Cut all series into parts of at most `FitConstants.longest_part` time points."""
+    count = -(-series.lengths // CONSTANTS.longest_part)
     owner = np.repeat(np.arange(len(series)), count)
-    start = LONG * (np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count))
-    return series.excerpts(owner, start, np.minimum(LONG, series.lengths[owner] - start))
+    start = CONSTANTS.longest_part * (np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count))
+    return series.excerpts(owner, start, np.minimum(CONSTANTS.longest_part, series.lengths[owner] - start))
 
 
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +203,7 @@ def fit_model(
     Raises:
         InputError: there are inputs, and the model cannot use them.
     """
-    wide = len(series.names) > MOST_VARIABLES
+    wide = len(series.names) > CONSTANTS.max_network_variables
     above = needs_base(model, base) and not wide
     alone = model == "mlp" and base is not None and wide
     if inputs is not None and not above:
@@ -207,7 +218,7 @@ def fit_model(
     pieces = _pieces(series)
     gap = median_gap(series)
     config = StructuralConfig(**chosen)
-    scales = choose_log_scales(pieces, kinds, config, TYPICAL_GAP / gap, seed)
+    scales = choose_log_scales(pieces, kinds, config, CONSTANTS.typical_gap / gap, seed)
     scaler = Scaler.fit(series.values, series.mask, log_scale=scales)
     check_sensible(series, scaler)
     if above:
@@ -222,10 +233,10 @@ def fit_model(
     else:
         chosen |= dict(options)
     made = _create(name, pieces.scaled_by(scaler), chosen, gap, seed)
-    made.prepare(Batches(pieces.scaled_by(scaler), PREPARED, made.dtype, torch.device("cpu")))
-    rows = int(np.clip(len(series.times), *JUDGED))
+    made.prepare(Batches(pieces.scaled_by(scaler), CONSTANTS.structural_batch, made.dtype, torch.device("cpu")))
+    rows = int(np.clip(len(series.times), *CONSTANTS.scored_points))
     if not isinstance(made, CorrectedModel):
-        judged = draw_parts(pieces.scaled_by(scaler), rows, LONG, generator(seed, "judged"))
+        judged = draw_parts(pieces.scaled_by(scaler), rows, CONSTANTS.longest_part, generator(seed, "judged"))
         return Fitted(made.eval(), name, chosen, scaler, judged, None)
     folded = with_folds(series.scaled_by(scaler), made.members, seed)
     limits = {"epochs": epochs, "minutes": training.minutes, "patience": training.patience}
@@ -235,7 +246,7 @@ def fit_model(
     def predict(batch: Any) -> Prediction:
         return corrected.held_out(batch, batch.extras[FOLD])
 
-    judged = draw_parts(folded, rows, LONG, generator(seed, "judged"))
+    judged = draw_parts(folded, rows, CONSTANTS.longest_part, generator(seed, "judged"))
     return Fitted(made.eval(), name, chosen, scaler, judged, predict)
 
 
@@ -243,7 +254,9 @@ def _unusable(inputs: Inputs, *, wide: bool) -> InputError:
     """Make the error for a model that cannot use known and static columns."""
     argument = "known" if inputs.known else "static"
     if wide:
-        return InputError(argument, f"be left out of a table with more than {MOST_VARIABLES} variables")
+        return InputError(
+            argument, f"be left out of a table with more than {CONSTANTS.max_network_variables} variables"
+        )
     rule = "be left out, because this model cannot use it"
     return InputError(argument, rule, hint="Use a network with {base='structural'}, as the default model does.")
 
@@ -251,8 +264,8 @@ def _unusable(inputs: Inputs, *, wide: bool) -> InputError:
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     """Choose the components of the structural model from the times of a table.
 
-    Time constants range from the typical gap to half of a typical series, or `SLOWEST` / 2 gaps if that is shorter.
-    Periods come from the calendar, and from the periodogram of the table.
+    Time constants range from the typical gap to half of a typical series, or `FitConstants.slowest` / 2 gaps if that is
+    shorter. Periods come from the calendar, and from the periodogram of the table.
 
     Returns:
         Options of a `CorrectedModel`; "calendar" has the periods whose phase is a feature.
@@ -262,21 +275,21 @@ def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
     spans = spans[spans > 0]
     span = float(np.median(spans)) if len(spans) else gap
-    slowest = max(0.5 * min(span, SLOWEST * gap), 2 * gap)
+    slowest = max(0.5 * min(span, CONSTANTS.slowest * gap), 2 * gap)
     calendar = find_calendar(series, clock, gap)
     found = find_periods(series, gap, calendar.phases)
-    waves = [period / k for period in found for k in range(1, HARMONICS + 1) if period / k > 2 * gap]
+    waves = [period / k for period in found for k in range(1, CONSTANTS.harmonics + 1) if period / k > 2 * gap]
     return {
-        "time_constants": np.geomspace(gap, slowest, PROCESSES).tolist(),
+        "time_constants": np.geomspace(gap, slowest, CONSTANTS.processes).tolist(),
         "periods": [*calendar.oscillators, *waves],
         "season": [*calendar.season, *waves],
-        "level": LEVEL * max(span, gap),
+        "level": CONSTANTS.level_time_constant * max(span, gap),
         "calendar": [*calendar.phases, *found],
     }
 
 
 def _create(name: str, series: SeriesSet, options: Mapping[str, Any], gap: float, seed: int) -> Model:
-    spec = spec_of(make_training_task(series, seed), time_scale=TYPICAL_GAP / gap)
+    spec = spec_of(make_training_task(series, seed), time_scale=CONSTANTS.typical_gap / gap)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return create(name, spec, **options)
@@ -315,14 +328,14 @@ def learn(
         callback: is called after every epoch.
     """
     pieces = _pieces(parts.validation)
-    watched = np.unique(np.linspace(0, len(pieces) - 1, WATCH).round().astype(np.int64))
+    watched = np.unique(np.linspace(0, len(pieces) - 1, CONSTANTS.max_validation_series).round().astype(np.int64))
     validation = make_training_task(pieces.take(watched), (seed, _VALIDATE))
     whole = make_training_task(parts.train, (seed, _TRAIN))
 
     def renew(epoch: int) -> SeriesSet:
         return make_training_task(windows(parts.train, generator((seed, epoch), "windows")), (seed, _TRAIN, epoch))
 
-    spec = spec_of(whole, time_scale=TYPICAL_GAP / median_gap(parts.train))
+    spec = spec_of(whole, time_scale=CONSTANTS.typical_gap / median_gap(parts.train))
     spec = dataclasses.replace(spec, longest_gap=longest_lead(renew(0)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,6 +1,7 @@
 """Compare a fitted model with the naive baselines on the values that `fit` withholds."""
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,19 @@ from cru.models.corrected import CorrectedModel
 from cru.models.registry import entry
 
 LEVELS = (50.0, 90.0)
-FEWEST_VALUES = 20_000  # withheld values at which no further repetition is compared
-MOST_VALUES = 60_000  # about the largest number of compared values
-BLOCKS = 40  # blocks of time of the table, for a table with few series
-DIGITS = 5  # significant digits of the scores
+
+
+@dataclass(frozen=True)
+class HeldOutSettings:
+    """Sizes of the comparison on withheld values."""
+
+    min_values: int = 20_000  # withheld values at which no further repetition is compared
+    max_values: int = 60_000  # about the largest number of compared values
+    blocks: int = 40  # blocks of time of the table, for a table with few series
+    digits: int = 5  # significant digits of the scores
+
+
+SETTINGS = HeldOutSettings()
 MODEL = "model"  # name of the fitted model in the comparison
 
 
@@ -37,9 +47,9 @@ def compared_part(errors: Errors) -> Errors:
     if not len(errors.turn):
         return errors
     count = errors.counted.sum(1)
-    last = int(np.searchsorted(np.cumsum(np.bincount(errors.turn, count)), FEWEST_VALUES))
+    last = int(np.searchsorted(np.cumsum(np.bincount(errors.turn, count)), SETTINGS.min_values))
     first = errors.turn <= last
-    step = int(count[first].sum() // MOST_VALUES) | 1  # odd, so that both halves of the series remain
+    step = int(count[first].sum() // SETTINGS.max_values) | 1  # odd, so that both halves of the series remain
     return errors.take(first & (errors.owner % step == 0))
 
 
@@ -108,7 +118,7 @@ def compare_held_out(
         variable_of=variable,
         lead_of=_lead_range(errors.lead[errors.counted], gap),
         series_of=number[errors.owner[row]],
-        block_of=np.minimum((errors.times[row] - first) / span * BLOCKS, BLOCKS - 1).astype(np.int64),
+        block_of=np.minimum((errors.times[row] - first) / span * SETTINGS.blocks, SETTINGS.blocks - 1).astype(np.int64),
         unit=np.array(plain.scale),
         varies=vary(raw),
         losses=losses,
@@ -129,7 +139,10 @@ def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]
     columns = comparison.table(("variable", "lead"))
     rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     details: list[dict[str, Any]] = [
-        {key: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for key, value in row.items()}
+        {
+            key: float(f"{value:.{SETTINGS.digits}g}") if isinstance(value, float) else value
+            for key, value in row.items()
+        }
         for row in rows
         if row["count"] >= FEWEST
     ]

@@ -1,6 +1,7 @@
 """Make training tasks: withhold values of a table, for a model to predict."""
 
 import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,13 +11,21 @@ from cru.data.tasks import hide
 from cru.forecaster.kinds import joint_columns
 from cru.shapes import Bool, Int64
 
-VALUES = 0.15  # share of single values withheld
-VARIABLES = 0.2  # share of variables of such a series that are withheld completely, as some are never measured
-RUNS = 0.15  # share of time points withheld in runs, as when a station fails
-OWN_RUNS = 0.12  # share of the values of each variable withheld in separate runs, as when a sensor fails
-NOTHING = 0.1  # share of the forecast tasks that show no observation at all
-SHOWN_TARGETS = 0.2  # share of the shown values that are also targets
-SPARSE = 0.5  # share of the series in which some withheld time points are removed
+
+@dataclass(frozen=True)
+class MaskingShares:
+    """Shares of what a training task withholds."""
+
+    single_values: float = 0.15  # single values
+    whole_variables: float = 0.2  # variables of such a series, because some are never measured
+    runs: float = 0.15  # time points in runs, as when a station fails
+    runs_of_a_variable: float = 0.12  # values of each variable in separate runs, as when a sensor fails
+    without_history: float = 0.1  # forecast tasks that show no observation at all
+    shown_targets: float = 0.2  # shown values that are also targets
+    sparse: float = 0.5  # series in which some withheld time points are removed
+
+
+SHARES = MaskingShares()
 
 
 def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
@@ -48,13 +57,13 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     """
     rng = generator(seed, "practice")
     kind = np.repeat(np.minimum(rng.integers(0, 4, len(series)), 2), series.lengths)
-    never = np.repeat(rng.random((len(series), len(series.names))) < VARIABLES, series.lengths, 0)
-    withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < VALUES))
-    runs = _runs(series, rng, RUNS, 1) | _runs(series, rng, OWN_RUNS, len(series.names))
+    never = np.repeat(rng.random((len(series), len(series.names))) < SHARES.whole_variables, series.lengths, 0)
+    withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < SHARES.single_values))
+    runs = _runs(series, rng, SHARES.runs, 1) | _runs(series, rng, SHARES.runs_of_a_variable, len(series.names))
     start, end = _forecast_range(series, rng)
     withheld |= ((kind == 1)[:, None] & runs) | ((kind == 2) & (series.step_index >= start))[:, None]
     withheld = withheld[:, joint_columns(series.names)]
-    told = rng.random(series.values.shape) < SHOWN_TARGETS
+    told = rng.random(series.values.shape) < SHARES.shown_targets
     task = dataclasses.replace(
         hide(series, withheld),
         targets=series.values,
@@ -62,7 +71,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
         hidden=series.mask & withheld,
         task=Task("practice", scored="hidden"),
     )
-    share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SPARSE)
+    share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SHARES.sparse)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
     length = np.repeat(series.lengths, series.lengths)
     end = np.where(kind == 2, np.minimum(end, length), length)
@@ -96,7 +105,7 @@ def _forecast_range(
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
     """Draw the first time point of a forecast in each series, and the first one after it. Return one entry per row."""
     start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # shows one or more
-    start[rng.random(len(series)) < NOTHING] = 0
+    start[rng.random(len(series)) < SHARES.without_history] = 0
     longest = np.maximum(series.lengths - start, 1)
     end = start + np.floor(longest ** rng.random(len(series))).astype(np.int64)
     return np.repeat(start, series.lengths), np.repeat(end, series.lengths)

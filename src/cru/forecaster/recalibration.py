@@ -8,14 +8,22 @@ import torch
 
 from cru.shapes import Bool, Float
 
-RANGES = 10  # largest number of ranges of predicted means
-ERRORS = 500  # number of errors in a range; with fewer errors in total, the variable is not recalibrated
-ABOVE = 100  # fewest lowest values, and fewest others, for a probability of their own
-SMALLEST = 5e-4  # smallest probability of a normal score
-CERTAIN = 0.005  # smallest probability that enters the logistic regression, and 1 minus the largest
-PRIOR = 1.0  # weight of the penalty that keeps the logistic regression near the identity
-STEPS = 30  # of Newton's method
-CHUNK = 1 << 16  # rows at a time
+
+@dataclass(frozen=True)
+class RecalibrationSettings:
+    """Settings of the recalibration."""
+
+    ranges: int = 10  # largest number of ranges of predicted means
+    errors_per_range: int = 500  # with fewer errors in total, a variable is not recalibrated
+    min_lowest: int = 100  # fewest lowest values, and fewest others, for a probability of their own
+    min_probability: float = 5e-4  # smallest probability of a normal score
+    certainty: float = 0.005  # smallest probability that enters the logistic regression, and 1 minus the largest
+    ridge: float = 1.0  # weight of the penalty that keeps the logistic regression near the identity
+    newton_steps: int = 30  # of the logistic regression
+    rows_at_once: int = 1 << 16  # rows at a time
+
+
+SETTINGS = RecalibrationSettings()
 _TAIL = np.array([0.001, 0.0025, 0.005, 0.01, 0.025])
 PROBABILITIES = np.concatenate([_TAIL, np.arange(1, 20) / 20, 1 - _TAIL[::-1]])
 
@@ -74,9 +82,9 @@ class Recalibration:
         """
         found = {}
         made = Recalibration.none(len(skewed))
-        for k in np.flatnonzero(skewed & (counted.sum(0) >= ERRORS)):
+        for k in np.flatnonzero(skewed & (counted.sum(0) >= SETTINGS.errors_per_range)):
             own, near, limit, lowest = (part[counted[:, k], k] for part in (errors, mean, edge, at_lowest))
-            if min(lowest.sum(), (~lowest).sum()) >= ABOVE:
+            if min(lowest.sum(), (~lowest).sum()) >= SETTINGS.min_lowest:
                 made.edges[k], made.lowest[k] = _rising_share(limit, lowest)
             found[k] = _by_mean(own, near)
         most = max((len(means) for means, _ in found.values()), default=1)
@@ -111,7 +119,7 @@ class Recalibration:
         rng = np.random.default_rng(0)
         for k in np.flatnonzero(self.used):
             every = np.flatnonzero(counted[:, k])
-            for rows in np.array_split(every, 1 + len(every) // CHUNK):
+            for rows in np.array_split(every, 1 + len(every) // SETTINGS.rows_at_once):
                 z = errors[rows, k]
                 low, share = self._place(mean[rows, k : k + 1], np.array([k]))
                 table, next_table = (self.quantiles[k, at[:, 0]] for at in (low, self._next(low)))
@@ -119,7 +127,7 @@ class Recalibration:
                 below, upto = (compare(table, z[:, None]).sum(1) for compare in (np.less, np.less_equal))
                 equal = _between(below, upto - 1, rng.random(len(z)))  # any probability of the equal quantiles
                 chance = np.where(below < upto, equal, _inside(table, z, below))
-                scores[rows, k] = _normal(chance.clip(SMALLEST, 1 - SMALLEST))
+                scores[rows, k] = _normal(chance.clip(SETTINGS.min_probability, 1 - SETTINGS.min_probability))
         return scores
 
     def errors(
@@ -195,17 +203,17 @@ def fit_logistic(mean: Float[np.ndarray, " n"], event: Float[np.ndarray, " n"]) 
     """
     x = np.stack([np.ones_like(mean), _logit(mean)], 1)
     start = found = np.array([0.0, 1.0])
-    for _ in range(STEPS):
+    for _ in range(SETTINGS.newton_steps):
         chance = _sigmoid(x @ found)
-        slope = x.T @ (event - chance) - PRIOR * (found - start)
-        curvature = (x * (chance * (1 - chance))[:, None]).T @ x + PRIOR * np.eye(2)
+        slope = x.T @ (event - chance) - SETTINGS.ridge * (found - start)
+        curvature = (x * (chance * (1 - chance))[:, None]).T @ x + SETTINGS.ridge * np.eye(2)
         found = found + np.clip(np.linalg.solve(curvature, slope), -1, 1)
     return np.round(np.array([found[0], max(found[1], 0.0)]), 6)
 
 
 def _by_mean(errors: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Divide errors into ranges of the predicted mean; return the mean and the quantiles of each range."""
-    count = int(np.clip(len(errors) // ERRORS, 1, RANGES))
+    count = int(np.clip(len(errors) // SETTINGS.errors_per_range, 1, SETTINGS.ranges))
     edges = np.unique(np.quantile(mean, np.arange(1, count) / count))
     group = np.searchsorted(edges, mean)
     parts = [group == g for g in np.unique(group)]
@@ -262,7 +270,7 @@ def _probability(score: np.ndarray) -> np.ndarray:
 
 
 def _logit(mean: np.ndarray) -> np.ndarray:
-    chance = np.clip(mean, CERTAIN, 1 - CERTAIN)
+    chance = np.clip(mean, SETTINGS.certainty, 1 - SETTINGS.certainty)
     logit: np.ndarray = np.log(chance / (1 - chance))
     return logit
 

@@ -1,6 +1,7 @@
 """Score a fitted model on withheld values, and calibrate it with its errors."""
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +16,22 @@ from cru.forecaster.recalibration import Recalibration, fit_logistic
 from cru.models import Model
 
 _JUDGED = 3  # random stream, which differs from those of training and validation
-_WANTED = 100 * ENOUGH  # number of withheld values per variable at which drawing stops
-_MOST = 8  # largest number of training tasks drawn from the series
-_ROWS = 200_000  # number of time points at which drawing stops
-_ROOM = 20_000_000  # number of entries at which drawing stops
-_WEIGHED = 20_000  # most time points that set the mean weights
-_ROUNDING = 1e-6  # of a scaled value
-_LEAD_SHARE = 0.5  # share of the lead time in normal scores, which few series determine poorly
+
+
+@dataclass(frozen=True)
+class ScoringConstants:
+    """Sizes of the scores on withheld values."""
+
+    values_per_variable: int = 100 * ENOUGH  # number of withheld values per variable at which drawing stops
+    max_tasks: int = 8  # largest number of training tasks drawn from the series
+    max_points: int = 200_000  # number of time points at which drawing stops
+    max_entries: int = 20_000_000  # number of entries at which drawing stops
+    mean_weight_points: int = 20_000  # most time points that set the mean weights
+    rounding: float = 1e-6  # of a scaled value
+    lead_time_share: float = 0.5  # share of the lead time in normal scores, which few series determine poorly
+
+
+CONSTANTS = ScoringConstants()
 
 
 FEWEST = 30  # fewest withheld values for a row in the table of scores
@@ -73,7 +83,10 @@ class Errors(NamedTuple):
         skewed = kinds.are("nonnegative", "count") & ~self.constant
         mean, values = scaler.inverse(self.mean), scaler.inverse(self.values)
         lowest = scaler.transform(kinds.edges)
-        edge, at_lowest = self.said.standardise(lowest), kinds.are("nonnegative") & (self.values <= lowest + _ROUNDING)
+        edge, at_lowest = (
+            self.said.standardise(lowest),
+            kinds.are("nonnegative") & (self.values <= lowest + CONSTANTS.rounding),
+        )
         again = Recalibration.fit(z, self.mean, edge, self.counted & self.usual, skewed, at_lowest)
         for k in np.flatnonzero(kinds.is_event & ~self.constant):
             among = self.counted[:, k]
@@ -81,7 +94,9 @@ class Errors(NamedTuple):
         scores = again.scores(z, self.mean, self.counted)
         made = Calibration.fit(scores, self.counted, self.lead, series=self.series, constant=self.constant)
         ranges = np.ix_(np.arange(APART.index(0.0), len(made.leads)), again.used)
-        made.quantiles[ranges] = np.round(_LEAD_SHARE * made.quantiles[ranges] + (1 - _LEAD_SHARE) * NORMAL, 6)
+        made.quantiles[ranges] = np.round(
+            CONSTANTS.lead_time_share * made.quantiles[ranges] + (1 - CONSTANTS.lead_time_share) * NORMAL, 6
+        )
         return dataclasses.replace(made, kinds=kinds, recalibration=again)
 
     def _spread_counts(self, scaler: Scaler, kinds: Kinds) -> np.ndarray:
@@ -118,7 +133,7 @@ class Errors(NamedTuple):
         capped = dataclasses.replace(calibration, cap=cap, mean_weight=np.ones(len(cap)))
         usual = self.counted & self.usual
         rows = np.flatnonzero((usual & scaler.is_log).any(1))
-        rows = rows[:: max(1, len(rows) // _WEIGHED)]
+        rows = rows[:: max(1, len(rows) // CONSTANTS.mean_weight_points)]
         some, usual = self.take(rows), usual[rows]
         whole = calibrated(some.said, some.lead, scaler=scaler, calibration=capped).mean
         center = scaler.inverse(some.center)
@@ -148,7 +163,7 @@ def errors_of(
     *,
     seed: int,
     predict: Predict | None = None,
-    most: int = _MOST,
+    most: int = CONSTANTS.max_tasks,
     only: np.ndarray | None = None,
 ) -> Errors:
     """Withhold values of scaled series as in training, and predict them.
@@ -177,7 +192,11 @@ def errors_of(
         parts = (task.targets, *said, task.hidden, lead, owner, task.times, np.full(len(owner), turn))
         found.append(tuple(part[kept] for part in parts))
         count, rows = count + task.hidden[:, ever].sum(0), rows + len(task.times)
-        if np.min(count, initial=_WANTED) >= _WANTED or rows >= _ROWS or rows * len(ever) >= _ROOM:
+        if (
+            np.min(count, initial=CONSTANTS.values_per_variable) >= CONSTANTS.values_per_variable
+            or rows >= CONSTANTS.max_points
+            or rows * len(ever) >= CONSTANTS.max_entries
+        ):
             break
     return Errors._make([*map(np.concatenate, zip(*found, strict=True)), constant])
 

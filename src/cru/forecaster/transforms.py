@@ -1,6 +1,7 @@
 """Choose which variables a forecaster models on a logarithmic scale."""
 
 import dataclasses
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -13,11 +14,20 @@ from cru.models import spec_of
 from cru.models.structural import FitSettings, StructuralConfig, StructuralModel, fit_layer
 from cru.shapes import Float
 
-MAX_ZEROS = 0.25  # largest share of zeros in a candidate variable
-FEWEST = 100  # fewest observations of a candidate variable
-TURNS, SERIES = 2, 300  # number of training tasks, and largest number of parts of series
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-SETTINGS = FitSettings(steps=40)
+
+@dataclass(frozen=True)
+class TransformSettings:
+    """Settings of the choice between a linear and a logarithmic scale."""
+
+    max_zeros: float = 0.25  # largest share of zeros in a candidate variable
+    min_observations: int = 100  # fewest observations of a candidate variable
+    tasks: int = 2  # number of training tasks
+    max_parts: int = 300  # largest number of parts of series
+    quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)  # probabilities of the pinball loss
+
+
+SETTINGS = TransformSettings()
+FIT = FitSettings(steps=40)
 
 
 def choose_log_scales(
@@ -47,7 +57,7 @@ def choose_log_scales(
     scales = [0.0] * len(pieces.names)
     if not candidates:
         return ()
-    chosen = np.unique(np.linspace(0, len(pieces) - 1, SERIES).round().astype(np.int64))
+    chosen = np.unique(np.linspace(0, len(pieces) - 1, SETTINGS.max_parts).round().astype(np.int64))
     part = _columns(pieces.take(chosen), candidates)
     middle = tuple(float(np.median(_positive(part, k))) for k in range(len(candidates)))
     plain = _losses(part, (), config, time_scale, seed)
@@ -59,7 +69,11 @@ def choose_log_scales(
 
 
 def _may_gain(values: Float[np.ndarray, " n"]) -> bool:
-    return len(values) >= FEWEST and bool((values == 0).mean() <= MAX_ZEROS) and skewness(values) > SKEWNESS
+    return (
+        len(values) >= SETTINGS.min_observations
+        and bool((values == 0).mean() <= SETTINGS.max_zeros)
+        and skewness(values) > SKEWNESS
+    )
 
 
 def _positive(series: SeriesSet, column: int) -> Float[np.ndarray, " n"]:
@@ -85,11 +99,11 @@ def _losses(
     scaled = series.scaled_by(scaler)
     squares, pinball = np.zeros((2, len(series.names)))
     model = None
-    for turn in range(TURNS):
+    for turn in range(SETTINGS.tasks):
         task = make_training_task(scaled, (seed, turn))
         if model is None:
             model = StructuralModel(spec_of(task, time_scale=time_scale), config)
-            fit_layer(model.layer, list(task.batches(64)), SETTINGS)
+            fit_layer(model.layer, list(task.batches(64)), FIT)
         for numbers in np.array_split(np.arange(len(task)), max(1, len(task) // 64)):
             batch = task.batch(numbers)
             with torch.no_grad():
@@ -99,7 +113,7 @@ def _losses(
             mean, std, truth = (part.double().numpy() for part in (said.mean, said.var.sqrt(), batch.targets))
             true = scaler.inverse(truth)
             squares += np.where(hidden, (scaler.inverse(mean) - true) ** 2, 0).sum((0, 1))
-            for p in QUANTILES:
+            for p in SETTINGS.quantiles:
                 error = true - scaler.inverse(mean + NormalDist().inv_cdf(p) * std)
                 pinball += np.where(hidden, np.maximum(p * error, (p - 1) * error), 0).sum((0, 1))
     product: np.ndarray = np.sqrt(squares) * pinball

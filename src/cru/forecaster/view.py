@@ -24,17 +24,7 @@ from cru.forecaster.series_view import (
 )
 from cru.models.corrected import CorrectedModel
 from cru.reporting.html_page import number
-from cru.reporting.view import (
-    BINS,
-    MAP_SERIES,
-    SERIES_BYTES,
-    Detail,
-    TimeAxis,
-    choose_detail,
-    encode_bins,
-    encode_series,
-    render_view,
-)
+from cru.reporting.view import SETTINGS, Detail, TimeAxis, choose_detail, encode_bins, encode_series, render_view
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -69,13 +59,15 @@ def collect(
     counts = np.stack([series.mask[a:b].sum(0) for a, b in zip(series.offsets[:-1], series.offsets[1:], strict=True)])
     order = measured.interest[np.isin(measured.interest, shown) & (series.lengths[measured.interest] > 0)]
     curves = 1 + 2 * len(levels) + count_components(forecaster)
-    detail, kept = choose_detail(series.lengths[order], counts[order], curves=curves, size=SERIES_BYTES)
+    detail, kept = choose_detail(series.lengths[order], counts[order], curves=curves, size=SETTINGS.series_bytes)
     detailed = np.sort(order[:kept])
     notes += _thinning_notes(series, counts[detailed], detail, len(detailed))
     axis = TimeAxis.of(float(series.times.min()), float(series.times.max() + ahead))
     views = view_series(forecaster, series.take(detailed), whole.take(detailed), detail, ahead, levels)
     encoded = {number: encode_series(one, axis) for number, one in zip(detailed.tolist(), views, strict=True)}
-    bins = int(np.clip(np.median(series.lengths) / 2, *BINS))  # some observations in each, if they are regular
+    bins = int(
+        np.clip(np.median(series.lengths) / 2, *SETTINGS.map_columns)
+    )  # some observations in each, if they are regular
     full = max(1.0, 2 * float(np.quantile(counts.sum(1), 0.9)) / bins)
     return {
         "title": _title(forecaster, table, series),
@@ -122,10 +114,11 @@ def default_horizon(forecaster: "Forecaster", series: SeriesSet) -> float:
 
 def _choose_series(series: SeriesSet, measured: SeriesMeasures) -> tuple[np.ndarray, list[str]]:
     """Choose the series of the map of gaps."""
-    if len(series) <= MAP_SERIES:
+    if len(series) <= SETTINGS.map_series:
         return np.arange(len(series)), []
-    note = f"The page has {MAP_SERIES:,} of {len(series):,} series: those with the longest gaps and the largest errors."
-    return np.sort(measured.interest[:MAP_SERIES]), [note]
+    most = f"{SETTINGS.map_series:,} of {len(series):,}"
+    note = f"The page has {most} series: those with the longest gaps and the largest errors."
+    return np.sort(measured.interest[: SETTINGS.map_series]), [note]
 
 
 def _thinning_notes(series: SeriesSet, counts: np.ndarray, detail: Detail, kept: int) -> list[str]:

@@ -24,15 +24,26 @@ VIEW_SCRIPTS = (
     "quality.js",
     "view.js",
 )
-BINS = (24, 160)  # fewest and most columns of a series in the map of gaps
-POINTS = (48, 4000)  # fewest and most points of a curve
-SERIES_BYTES = 15_000_000  # size of all series, so that a page stays below 20 MB
-MAP_SERIES = 10_000  # largest number of series in the map of gaps
-_SHORT = 300  # points of a curve that are enough for a short series
-_TICKS = 2**32 - 1  # a time is stored as a 32-bit number of ticks
-_NOTHING = 2**16 - 1  # a missing value of a curve; the other 16-bit numbers divide its range
-_SURROUNDINGS = 300  # bytes of names and brackets of a series or a variable
-_DECIMALS = 4  # observations with at most so many decimals are stored exactly in 16 bits, if their range allows it
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """Sizes of the page of a table."""
+
+    map_columns: tuple[int, int] = (24, 160)  # fewest and most columns of a series in the map of gaps
+    curve_points: tuple[int, int] = (48, 4000)  # fewest and most points of a curve
+    series_bytes: int = 15_000_000  # size of all series, so that a page stays below 20 MB
+    map_series: int = 10_000  # largest number of series in the map of gaps
+    short_curve: int = 300  # points of a curve that are enough for a short series
+    time_ticks: int = 2**32 - 1  # a time is stored as a 32-bit number of ticks
+    missing: int = 2**16 - 1  # a missing value of a curve; the other 16-bit numbers divide its range
+    overhead_bytes: int = 300  # names and brackets of a series or a variable
+    exact_decimals: int = (
+        4  # observations with at most so many decimals are stored exactly in 16 bits, if their range allows it
+    )
+
+
+SETTINGS = ViewSettings()
 
 
 class Detail(NamedTuple):
@@ -48,7 +59,7 @@ class Detail(NamedTuple):
 
     def curve_points(self, rows: Any) -> Any:
         """Return the number of points of the curves of a series with so many time points: one or an array."""
-        return np.minimum(self.points, np.maximum(_SHORT, 2 * rows))
+        return np.minimum(self.points, np.maximum(SETTINGS.short_curve, 2 * rows))
 
 
 @dataclass(frozen=True)
@@ -84,11 +95,11 @@ class TimeAxis(NamedTuple):
     @staticmethod
     def of(first: float, last: float) -> "TimeAxis":
         """Make an axis from ``first`` to ``last``."""
-        return TimeAxis(first, max(last - first, 1e-9) / _TICKS)
+        return TimeAxis(first, max(last - first, 1e-9) / SETTINGS.time_ticks)
 
     def ticks(self, times: Float[np.ndarray, " n"]) -> str:
         """Encode times."""
-        return _base64(np.clip(np.rint((times - self.first) / self.tick), 0, _TICKS).astype("<u4"))
+        return _base64(np.clip(np.rint((times - self.first) / self.tick), 0, SETTINGS.time_ticks).astype("<u4"))
 
 
 def render_view(data: Mapping[str, Any]) -> str:
@@ -128,10 +139,10 @@ def encode_values(values: Float[np.ndarray, " n"]) -> dict[str, Any]:
     {'low': 20.1, 'step': 0.1, 'code': 'AAACAA=='}
     """
     low = float(values.min(initial=np.inf))
-    for decimals in range(_DECIMALS + 1):
+    for decimals in range(SETTINGS.exact_decimals + 1):
         scaled = (values - low) * 10**decimals
         exact = np.rint(scaled)
-        if len(values) and exact.max() < _NOTHING and (np.abs(scaled - exact) < 1e-6).all():
+        if len(values) and exact.max() < SETTINGS.missing and (np.abs(scaled - exact) < 1e-6).all():
             step = float(f"1e-{decimals}")
             return {"low": number(low, 15), "step": number(step), "code": _base64(exact.astype("<u2"))}
     return {"code": _base64(values.astype("<f4"))}
@@ -141,9 +152,9 @@ def encode_curves(curves: Float[np.ndarray, "curve point"]) -> dict[str, Any]:
     """Encode curves in 16 bits each, as parts of their common range. NaN means missing."""
     known = np.isfinite(curves)
     low, high = (float(edge) for edge in (curves[known].min(), curves[known].max())) if known.any() else (0.0, 0.0)
-    step = (high - low) / (_NOTHING - 1)
+    step = (high - low) / (SETTINGS.missing - 1)
     parts = np.rint((np.where(known, curves, low) - low) / (step or 1.0))
-    code = _base64(np.where(known, parts, _NOTHING).astype("<u2"))
+    code = _base64(np.where(known, parts, SETTINGS.missing).astype("<u2"))
     return {"low": number(low, 9), "step": number(step, 9), "code": code}
 
 
@@ -185,10 +196,10 @@ def choose_detail(
     def sizes(detail: Detail) -> np.ndarray:
         kept, points = np.minimum(counts, detail.observations).sum(1), detail.curve_points(rows)
         numbers = 4 * np.minimum(rows, kept) + 4 * points + 4 * kept + 2 * points * curves * observed
-        found: np.ndarray = 4 / 3 * numbers + _SURROUNDINGS * (1 + observed)
+        found: np.ndarray = 4 / 3 * numbers + SETTINGS.overhead_bytes * (1 + observed)
         return found
 
-    least, most = POINTS
+    least, most = SETTINGS.curve_points
     if sizes(Detail.of(least)).sum() > size:
         return Detail.of(least), max(1, int(np.searchsorted(np.cumsum(sizes(Detail.of(least))), size)))
     while most > least:  # bisection
