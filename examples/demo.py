@@ -14,8 +14,8 @@ import demo_pendulum
 import demo_weather
 from rich.console import Console
 
-from cru.reporting.page import render
-from cru.reporting.report import collect
+from cru.reporting.report_data import collect
+from cru.reporting.report_page import render
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cru
-from cru.reporting import ledger, render, tables
+from cru.reporting import ledger, paper_tables, render
 from cru.reporting.ledger import compare_with_presets
 from cru.reporting.timing import read_seconds
 
@@ -49,9 +49,9 @@ def test_pages(page: Path, tmp_path: Path, monkeypatch) -> None:
 def test_the_results_are_those_of_the_ledger() -> None:
     """As ``cru table --out docs/reference/results.md`` writes them."""
     entries = compare_with_presets(ledger.read(ROOT / "results" / "ledger.jsonl"))
-    left_out = tables.count_left_out(entries)
+    left_out = paper_tables.count_left_out(entries)
     seconds = read_seconds(ROOT / "results" / "seconds.json")
-    written = render.markdown(tables.tables(entries, seconds=seconds), left_out, tables.others(entries))
+    written = render.markdown(paper_tables.tables(entries, seconds=seconds), left_out, paper_tables.others(entries))
     assert (ROOT / "docs" / "reference" / "results.md").read_text() == written
 
 

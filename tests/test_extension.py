@@ -13,7 +13,7 @@ from cru.data.datasets.registry import Dataset
 from cru.data.random import generator
 from cru.models.registry import MODELS, Entry
 from cru.reporting.figures.style import model_style
-from cru.reporting.tables import in_order
+from cru.reporting.paper_tables import in_order
 from cru.training import load_model, run
 from tests.cli.helpers import done
 from tests.forecaster.conftest import stations

@@ -67,6 +67,17 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_file_names_repeat_only_for_commands_and_for_one_concept_at_several_levels() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        folder = path.relative_to(SOURCE).parts[0]
+        if path.stem not in ("__init__", "__main__", "registry") and folder != "cli":
+            places.setdefault(path.stem, []).append(folder)
+    several = {"functional", "native", "layers", "models"}
+    wrong = {name: found for name, found in places.items() if len(found) > 1 and not set(found) <= several}
+    assert wrong == {}
+
+
 def test_importing_cru_is_quick_because_nothing_heavy_comes_along() -> None:
     program = (
         "import cru, sys; print([name for name in ('torch', 'numpy', 'pandas', 'matplotlib') if name in sys.modules])"

@@ -12,8 +12,8 @@ import pytest
 
 from cru import Forecaster
 from cru.forecaster.series_view import find_long_gaps
-from cru.forecaster.view import collect, default_horizon
-from cru.reporting.view import SETTINGS
+from cru.forecaster.view_data import collect, default_horizon
+from cru.reporting.view_page import SETTINGS
 from tests.forecaster.conftest import stations
 
 
@@ -203,8 +203,8 @@ def test_the_default_horizon(repeater, table):
 def test_a_large_table_is_thinned_out_and_says_so(repeater, table, monkeypatch):
     assert len(collect(repeater)["notes"]) == 1
     small = dataclasses.replace(SETTINGS, series_bytes=0, map_series=20, curve_points=(8, 8))
-    monkeypatch.setattr("cru.forecaster.view.SETTINGS", small)
-    monkeypatch.setattr("cru.reporting.view.SETTINGS", small)
+    monkeypatch.setattr("cru.forecaster.view_data.SETTINGS", small)
+    monkeypatch.setattr("cru.reporting.view_page.SETTINGS", small)
     data = collect(repeater)
     assert len(data["series"]) == 20 and any("20 of 24 series" in note for note in data["notes"])
     assert any("at most 24 observations" in note for note in data["notes"])

@@ -25,7 +25,7 @@ import polars as pl
 
 from cru import Forecaster
 from cru.data import from_table
-from cru.reporting import ledger, render, tables
+from cru.reporting import ledger, paper_tables, render
 from cru.reporting.ledger import compare_with_presets
 from cru.reporting.run_folder import read_folder
 from cru.training import load_model
@@ -310,7 +310,9 @@ def _runs(root: Path) -> Iterator[Target]:
 
     def show() -> None:
         entries = compare_with_presets(ledger.read(book))
-        render.markdown(tables.tables(entries), tables.count_left_out(entries), tables.others(entries))
+        render.markdown(
+            paper_tables.tables(entries), paper_tables.count_left_out(entries), paper_tables.others(entries)
+        )
 
     line = {key: value for key, value in record.items() if key != "features"}
     yield Target(

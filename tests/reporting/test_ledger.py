@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cru.reporting import ledger, render, tables
+from cru.reporting import ledger, paper_tables, render
 from cru.reporting.ledger import compare_with_presets
-from cru.reporting.report import collect
+from cru.reporting.report_data import collect
 from cru.reporting.reproduction import missing
 from cru.training import settings_for
 from cru.training.experiment import data_version
@@ -92,8 +92,10 @@ def use(path: Path) -> None:
     """What `cru table`, `cru reproduce` and `cru report` do with a ledger."""
     entries = compare_with_presets(ledger.read(path))
     for epoch in ("best", "last"):
-        found = tables.tables(entries, epoch=epoch)
-        render.markdown(found, tables.count_left_out(entries), tables.others(entries, epoch=epoch), epoch=epoch)
+        found = paper_tables.tables(entries, epoch=epoch)
+        render.markdown(
+            found, paper_tables.count_left_out(entries), paper_tables.others(entries, epoch=epoch), epoch=epoch
+        )
     missing(["pendulum-regression"], ["gru"], seeds=2, ledger_path=path, folder=path.parent)
     json.dumps(collect([path]), allow_nan=False)
 
@@ -139,7 +141,7 @@ def test_a_run_that_diverged_is_shown_as_nan(tmp_path):
         record = full_run(seed=seed)
         record["scores"]["best"]["test"]["all"]["mse"] = mse
         ledger.append(path, record)
-    (table, *_) = [one for one in tables.tables(compare_with_presets(ledger.read(path))) if one.number == 2]
+    (table, *_) = [one for one in paper_tables.tables(compare_with_presets(ledger.read(path))) if one.number == 2]
     assert math.isnan(table.cells["pendulum-regression"]["gru"].ours.mean)
     assert "nan" in done("table", "--ledger", path)
 

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from cru.reporting import ledger
-from cru.reporting.report import collect
+from cru.reporting.report_data import collect
 from cru.training import settings_for
 
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from cru.reporting import ledger, report
-from cru.reporting.page import describe_series, limit_size, render
+from cru.reporting import ledger, report_data
+from cru.reporting.report_page import describe_series, limit_size, render
 from tests.evaluation.handmade import weather
 from tests.reporting.browser import check_small_screen_and_dark_mode
 
@@ -27,7 +27,7 @@ def kept():
 def data(pendulum_runs, kept):
     """Collected once; every test gets its own copy."""
     if "data" not in kept:
-        kept["data"] = json.dumps(report.collect([pendulum_runs], series=3))
+        kept["data"] = json.dumps(report_data.collect([pendulum_runs], series=3))
     return json.loads(kept["data"])
 
 
@@ -81,7 +81,7 @@ def test_learning_curves_go_through_the_numbers_of_the_log(page, data, pendulum_
 
 def test_the_paper_beside_ours(page, data, tmp_path, pendulum_runs):
     entry = ledger.read(pendulum_runs / "ledger.jsonl")[0] | {"changed": [], "outdated": False, "older_settings": True}
-    data["tables"] = report.describe_tables([entry])
+    data["tables"] = report_data.describe_tables([entry])
     page.open(written(data, tmp_path))
     text = page.run("document.querySelector('#scores').textContent")
     mse = entry["scores"]["best"]["test"]["all"]["mse"] / 1e-3
@@ -292,7 +292,7 @@ def test_fifty_runs_stay_below_eight_megabytes(page, data, tmp_path):
         ]
         data["runs"] += [run | {"curve": curve | {"epoch": list(range(1, 101))}} for run in runs]
         described = [one | {"predictions": {run["id"]: one["predictions"]["any"] for run in runs}} for one in stations]
-        series = limit_size(described, report.SERIES_BYTES // 5)
+        series = limit_size(described, report_data.SERIES_BYTES // 5)
         empty = {
             "paper": {},
             "about": "",

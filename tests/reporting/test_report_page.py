@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cru.reporting.html_page import embed
-from cru.reporting.page import SCRIPTS, describe_series, encode_frames, render
-from cru.reporting.view import VIEW_SCRIPTS
+from cru.reporting.report_page import SCRIPTS, describe_series, encode_frames, render
+from cru.reporting.view_page import VIEW_SCRIPTS
 from tests.evaluation.handmade import filled_in, frames, weather
 
 EMPTY = {"title": "x", "made": "", "styles": {}, "tables": [], "runtime": None, "runs": [], "experiments": []}

@@ -4,8 +4,8 @@ import pytest
 
 from cru.reporting import ledger
 from cru.reporting import reproduction as module
+from cru.reporting.paper_tables import paper_seconds
 from cru.reporting.reproduction import Group, missing, missing_in, reproduce
-from cru.reporting.tables import paper_seconds
 from cru.training import settings_for
 from cru.training.experiment import data_version
 

@@ -1,7 +1,7 @@
 import pytest
 
 from cru.reporting import render
-from cru.reporting.tables import (
+from cru.reporting.paper_tables import (
     BETTER,
     INSIDE,
     WORSE,

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from cru import Forecaster
-from cru.forecaster.view import collect
-from cru.reporting.view import encode_curves, render_view
+from cru.forecaster.view_data import collect
+from cru.reporting.view_page import encode_curves, render_view
 from tests.forecaster.conftest import stations
 from tests.reporting.browser import check_small_screen_and_dark_mode
 from tests.reporting.test_report_browser import axis

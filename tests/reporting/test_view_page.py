@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cru.reporting.svg import SeriesFigure, draw_series
-from cru.reporting.view import (
+from cru.reporting.view_page import (
     SETTINGS,
     Detail,
     SeriesView,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cru.reporting.tables import paper_presets
+from cru.reporting.paper_tables import paper_presets
 from cru.training import DataSettings, RunSettings, models_of, presets, settings_for
 from cru.training.experiment import load_splits
 from cru.training.loop import learning_rate

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console, print_warnings
 from cru.cli.options import AllowCode, ModelFolder, TableFile, find_own_code
+from cru.cli.printing import make_console, print_warnings
 
 
 def anomalies(

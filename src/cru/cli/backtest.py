@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cru.cli.console import make_console, print_warnings
 from cru.cli.options import AllowCode, Between, Cuts, Jobs, Level, ModelFolder, as_cuts, as_length, find_own_code
+from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_errors, print_scores, wide_rows
 
 MICROSECONDS = 3.6e9  # in an hour

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console, print_warnings
 from cru.cli.options import Between, By, Cuts, Jobs, Known, Static, as_cuts, as_known, as_names, as_time, find_own_code
+from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_scores
 
 AUTO = "auto"  # name of the default model

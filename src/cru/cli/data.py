@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import DataDir, FigureFile, TableFile
+from cru.cli.printing import make_console
 
 app = typer.Typer(help="List, prepare and show datasets, and write sample tables.", no_args_is_help=True)
 

@@ -5,7 +5,7 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-from cru.cli.console import make_console
+from cru.cli.printing import make_console
 
 
 def doctor() -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, AllowCode, DataDir, FigureFile, Ledger, find_own_code
+from cru.cli.printing import make_console
 from cru.cli.run import train
 from cru.cli.signals import sigterm_as_interrupt
 

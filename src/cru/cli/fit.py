@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cru.cli.console import make_console, print_warnings
 from cru.cli.options import Known, Static, as_known, as_names, find_own_code
+from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_better_baselines, print_errors
 from cru.errors import InputError
 

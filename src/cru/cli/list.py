@@ -1,6 +1,6 @@
 """``cru list``: list presets, models and datasets."""
 
-from cru.cli.console import make_console
+from cru.cli.printing import make_console
 
 
 def list_() -> None:

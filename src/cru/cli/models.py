@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import find_own_code
+from cru.cli.printing import make_console
 
 
 def models(

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import AllowCode, DataDir, find_own_code
+from cru.cli.printing import make_console
 from cru.errors import InputError
 
 
@@ -20,8 +20,8 @@ def report(
     allow_code: AllowCode = False,
 ) -> None:
     """Write one self-contained HTML page of scores, curves and test series."""
-    from cru.reporting.page import render
-    from cru.reporting.report import collect
+    from cru.reporting.report_data import collect
+    from cru.reporting.report_page import render
 
     console = make_console()
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger, find_own_code
+from cru.cli.printing import make_console
 from cru.cli.signals import sigterm_as_interrupt
 from cru.errors import RunError
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger, find_own_code
+from cru.cli.printing import make_console
 from cru.cli.signals import sigterm_as_interrupt
 
 if TYPE_CHECKING:

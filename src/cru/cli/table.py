@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.console import make_console
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger
+from cru.cli.printing import make_console
 from cru.cli.signals import sigterm_as_interrupt
 
 
@@ -36,7 +36,7 @@ def table(
     """
     from cru.reporting import render
     from cru.reporting.ledger import compare_with_presets, read
-    from cru.reporting.tables import count_left_out, others, tables
+    from cru.reporting.paper_tables import count_left_out, others, tables
     from cru.reporting.timing import read_seconds
 
     watch = ledger.with_name("seconds.json")
@@ -67,7 +67,7 @@ def table(
 
 
 def _measure(number: int | None, path: Path, data_dir: Path | None) -> None:
-    from cru.reporting.tables import timed_presets
+    from cru.reporting.paper_tables import timed_presets
     from cru.reporting.timing import add_seconds, measure_presets
 
     console, presets = make_console(), timed_presets(number)

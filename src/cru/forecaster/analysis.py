@@ -96,7 +96,7 @@ class Analysis(Estimator):
             NotFittedError: the forecaster is not fitted.
             ValueError: the table, the path, the horizon or a level is wrong.
         """
-        from cru.forecaster.view import write_view
+        from cru.forecaster.view_data import write_view
 
         self._check_fitted()
         return write_view(cast("Forecaster", self), table, Path(out), horizon=horizon, level=level)

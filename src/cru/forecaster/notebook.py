@@ -9,9 +9,9 @@ from cru.errors import printable
 from cru.forecaster.held_out import score_rows
 from cru.forecaster.queries import drop_empty_rows, last_observation_times
 from cru.forecaster.series_view import predict_curves
-from cru.forecaster.view import default_horizon, write_time
+from cru.forecaster.view_data import default_horizon, write_time
 from cru.reporting.svg import SeriesFigure, draw_series
-from cru.reporting.view import choose_curve_times
+from cru.reporting.view_page import choose_curve_times
 
 if TYPE_CHECKING:
     from cru.forecaster.backtest import Backtest

@@ -17,7 +17,7 @@ from cru.forecaster.queries import Query, last_observation_times, lead_times, pr
 from cru.forecaster.scoring import errors_of
 from cru.models.corrected import CorrectedModel
 from cru.models.structural import StructuralModel
-from cru.reporting.view import Detail, SeriesView, VariableView, choose_curve_times, thin_observations
+from cru.reporting.view_page import Detail, SeriesView, VariableView, choose_curve_times, thin_observations
 from cru.shapes import Float
 
 if TYPE_CHECKING:

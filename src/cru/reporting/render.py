@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cru.reporting.tables import BETTER, INSIDE, WORSE, OtherResult, OurScore, Table, TableCell
+from cru.reporting.paper_tables import BETTER, INSIDE, WORSE, OtherResult, OurScore, Table, TableCell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

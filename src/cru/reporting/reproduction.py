@@ -13,8 +13,8 @@ from cru.errors import InputError
 from cru.models.registry import MODELS, NAIVE, entry, is_own
 from cru.reporting import ledger
 from cru.reporting.ledger import compare_with_presets
+from cru.reporting.paper_tables import paper_presets, paper_seconds
 from cru.reporting.run_folder import RunFolder, find_folders
-from cru.reporting.tables import paper_presets, paper_seconds
 from cru.training.checkpoint import read_checkpoint
 from cru.training.experiment import data_version
 from cru.training.presets import models_of, settings_for

@@ -1,5 +1,5 @@
 "use strict";
-// Decode a series. Numbers are base64 texts of 16-bit or 32-bit arrays; cru/reporting/view.py encodes them.
+// Decode a series. Numbers are base64 texts of 16-bit or 32-bit arrays; cru/reporting/view_page.py encodes them.
 
 const MISSING = 65535;
 

@@ -9,7 +9,7 @@ from cru.reporting.figures.comparisons import (
     measure_runtime,
 )
 from cru.reporting.figures.images import draw_gain_noise, draw_trajectory
-from cru.reporting.figures.series import draw_dataset, draw_series
+from cru.reporting.figures.predictions import draw_dataset, draw_series
 from cru.reporting.figures.style import check_path, save
 
 __all__ = [

@@ -24,7 +24,7 @@ from cru.forecaster.series_view import (
 )
 from cru.models.corrected import CorrectedModel
 from cru.reporting.html_page import number
-from cru.reporting.view import SETTINGS, Detail, TimeAxis, choose_detail, encode_bins, encode_series, render_view
+from cru.reporting.view_page import SETTINGS, Detail, TimeAxis, choose_detail, encode_bins, encode_series, render_view
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster

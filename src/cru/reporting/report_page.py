@@ -12,14 +12,14 @@ import numpy as np
 from cru.errors import require_extra
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.reporting.html_page import make_page, number, numbers
-from cru.reporting.tables import Table, TableCell, tables
+from cru.reporting.paper_tables import Table, TableCell, tables
 from cru.shapes import Float
 
 SCRIPTS = ("dom.js", "scale.js", "chart.js", "charts.js", "scores.js", "frames.js", "browser.js", "main.js")
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """Make the HTML page of ``data`` from `cru.reporting.report.collect`."""
+    """Make the HTML page of ``data`` from `cru.reporting.report_data.collect`."""
     return make_page(str(data["title"]), data, SCRIPTS)
 
 

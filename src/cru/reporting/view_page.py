@@ -103,7 +103,7 @@ class TimeAxis(NamedTuple):
 
 
 def render_view(data: Mapping[str, Any]) -> str:
-    """Make the HTML page of ``data`` from `cru.forecaster.view.collect`."""
+    """Make the HTML page of ``data`` from `cru.forecaster.view_data.collect`."""
     return make_page(str(data["title"]), data, VIEW_SCRIPTS)
 
 
@@ -134,7 +134,7 @@ def _encode_variable(one: VariableView, rows: int, axis: TimeAxis) -> dict[str, 
 def encode_values(values: Float[np.ndarray, " n"]) -> dict[str, Any]:
     """Encode observations: exactly in 16 bits if they have few decimals, otherwise as 32-bit floats.
 
-    >>> from cru.reporting.view import encode_values
+    >>> from cru.reporting.view_page import encode_values
     >>> encode_values(np.array([20.1, 20.3]))
     {'low': 20.1, 'step': 0.1, 'code': 'AAACAA=='}
     """
@@ -211,7 +211,7 @@ def choose_detail(
 def thin_observations(values: Float[np.ndarray, " n"], most: int) -> Bool[np.ndarray, " n"]:
     """Choose at most ``most`` observations: the smallest and the largest value of equal parts, the first and the last.
 
-    >>> from cru.reporting.view import thin_observations
+    >>> from cru.reporting.view_page import thin_observations
     >>> thin_observations(np.array([1.0, 9.0, 2.0, 3.0, -5.0, 4.0, 4.0, 4.0]), 6).tolist()
     [True, True, False, False, True, True, False, True]
     """

@@ -7,11 +7,11 @@ from typing import Any
 
 from cru.evaluation.diagnosis import calibration, error_by_gap, gain_by_missing, gain_by_noise
 from cru.models.registry import MODELS
-from cru.reporting import ledger, tables
+from cru.reporting import ledger, paper_tables
 from cru.reporting.figures.comparisons import measure_runtime
 from cru.reporting.figures.style import model_style, time_label
 from cru.reporting.ledger import compare_with_presets
-from cru.reporting.page import describe_run, describe_series, describe_tables, limit_size
+from cru.reporting.report_page import describe_run, describe_series, describe_tables, limit_size
 from cru.reporting.run_folder import (
     RunFolder,
     RunPredictions,
@@ -59,12 +59,12 @@ def collect(
     logs = {id_of(folder): folder.log for folder in folders}
     runs = [describe_run(entry, logs.get(entry["run"], []), "") for entry in entries]
     runs += [describe_run(_unfinished(folder), folder.log, id_of(folder)) for folder in folders if not folder.record]
-    order = tables.in_order(run["model"] for run in runs)
+    order = paper_tables.in_order(run["model"] for run in runs)
     runs.sort(key=lambda run: (order.index(run["model"]), run["seed"]))
     _split_own_experiments(runs)
     known = presets()
     present = {run["preset"] for run in runs}
-    names = [name for name in dict.fromkeys([*tables.paper_presets(), *sorted(present)]) if name in present]
+    names = [name for name in dict.fromkeys([*paper_tables.paper_presets(), *sorted(present)]) if name in present]
     experiments, experiment_of = [], {run["id"]: run["preset"] for run in runs}
     for name in names:
         own = [folder for folder in folders if experiment_of[id_of(folder)] == name]
@@ -140,7 +140,7 @@ def _runtime() -> dict[str, dict[str, list[float]]]:
 def _paper(preset: str) -> dict[str, dict[str, list[float]]]:
     """Return the scores of the paper in the units of ours: metric -> model -> mean and standard deviation."""
     printed: dict[str, dict[str, list[float]]] = {}
-    for table in tables.paper()["table"]:
+    for table in paper_tables.paper()["table"]:
         if preset in table["columns"]:
             scale = table["scale"]
             printed[table["metric"]] = {
