@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -33,9 +34,9 @@ def short_fits() -> Iterator[None]:
     few = partial(corrections.CorrectionSettings, rows=(2_000, 4_000), validation=2_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corrections, "CorrectionSettings", few)
-        patch.setattr(fitting, "EPOCH", (16, 16))  # windows of an epoch
-        patch.setattr(scoring, "_MOST", 2)  # repetitions that withhold values
-        patch.setattr(held_out, "FEWEST_VALUES", 1000)
+        patch.setattr(fitting, "CONSTANTS", replace(fitting.CONSTANTS, windows_per_epoch=(16, 16)))
+        patch.setattr(scoring, "CONSTANTS", replace(scoring.CONSTANTS, max_tasks=2))
+        patch.setattr(held_out, "SETTINGS", replace(held_out.SETTINGS, min_values=1000))
         yield
 
 

@@ -83,6 +83,24 @@ def test_traced(program: str) -> None:
     run_program(program + LAYERS)
 
 
+UNCOMPILED = """
+import os, sys
+os.environ["CRU_NATIVE"] = "0"
+import torch, cru
+
+assert "torch._dynamo" not in sys.modules, "the compiler of PyTorch takes a second to import"
+layer, x, times = cru.CRU(3, 8), torch.randn(4, 6, 3), torch.rand(4, 6).cumsum(1)
+expected, _ = layer(x, times)
+found, _ = torch.compile(layer, backend="aot_eager")(x, times)
+torch.testing.assert_close(found, expected)
+assert torch._dynamo.utils.counters["graph_break"], "the sequence is not traced"
+"""
+
+
+def test_without_compiled_filters_the_sequence_is_not_traced() -> None:
+    run_program(UNCOMPILED)
+
+
 STRUCTURAL = """
 import torch, cru
 from cru.functional.structural import StructuralState

@@ -163,7 +163,7 @@ def errors_of(
     *,
     seed: int,
     predict: Predict | None = None,
-    most: int = CONSTANTS.max_tasks,
+    most: int | None = None,
     only: np.ndarray | None = None,
 ) -> Errors:
     """Withhold values of scaled series as in training, and predict them.
@@ -176,13 +176,13 @@ def errors_of(
         constant: which variables are constant.
         seed: of the random choices.
         predict: is called instead of the model if given.
-        most: largest number of repetitions.
+        most: largest number of repetitions. None: the default.
         only: indices of the series to predict, None for all.
     """
     found: list[tuple[np.ndarray, ...]] = []
     ever = np.asarray(series.mask.any(0))  # variables without observations never get withheld values
     count, rows = np.zeros(ever.sum(), np.int64), 0
-    for turn in range(most):
+    for turn in range(most or CONSTANTS.max_tasks):
         task = withhold(series, seed, turn, only)
         assert task.targets is not None and task.hidden is not None
         said = predict_scaled(model, task, predict).with_constants(constant)

@@ -6,11 +6,12 @@ from torch import Tensor
 from cru.functional import sequence_gradient
 from cru.functional.belief import Belief
 from cru.functional.stepwise import filter_stepwise, stacked, where
+from cru.functional.tracing import not_traced
 from cru.functional.transition import Transition
 from cru.shapes import Bool, Float
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # to trace an unrolled sequence would take minutes
+@not_traced  # to trace an unrolled sequence would take minutes
 def filter_sequence(
     transition: Transition,
     start: Belief,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, transformed
 from cru.functional.expm import lobatto
+from cru.functional.tracing import constant_in_traces
 from cru.functional.transition import EigenTransition, Transition
 from cru.native.call import (
     Eight,
@@ -46,7 +47,7 @@ def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta:
     return not (delta.requires_grad and torch.is_grad_enabled()) and _compiled(y.dtype, y.shape[-1])
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_traces
 def _compiled(dtype: torch.dtype, obs: int) -> bool:
     return not switched_off() and library(dtype, obs) is not None
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cru.functional.belief import Belief, transformed
 from cru.functional.paired import PairedTransition
+from cru.functional.tracing import constant_in_traces
 from cru.native.call import (
     Eight,
     Eleven,
@@ -41,7 +42,7 @@ def paired_available(y: Float[Tensor, "batch time obs"]) -> bool:
     return y.device.type == "cpu" and _compiled(y.dtype)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_traces
 def _compiled(dtype: torch.dtype) -> bool:
     return not switched_off() and paired_library(dtype) is not None
 
