@@ -26,7 +26,7 @@ EVENTS = 6  # faults of each sensor
 def made_up() -> pd.DataFrame:
     """Two sensors with a daily cycle and slow changes."""
     rng = np.random.default_rng(0)
-    time = pd.date_range("2024-01-01", periods=2400, freq="h")
+    time = pd.date_range("2024-01-01", periods=1800, freq="h")
     day = np.sin(2 * np.pi * np.arange(len(time)) / 24)
     walks = {name: np.cumsum(rng.normal(0, 0.12, len(time))) for name in ("north", "south")}
     return pd.DataFrame({"sid": 0, "time": time} | {name: np.round(20 + 3 * day + w, 2) for name, w in walks.items()})

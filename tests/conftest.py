@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.data.raw_formats import dly_text
 
-CHECKED_CALLS = 20  # of each function in each test
+CHECKED_CALLS = 5  # of each function in each test
 _test_number = itertools.count()
 _current_test = next(_test_number)
 _check_every_call = jaxtyping.jaxtyped
@@ -123,8 +123,11 @@ def ushcn_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests on real data share, so that each archive is read once."""
-    return tmp_path_factory.mktemp("cache")
+    """A cache that the tests on real data share, in all processes of pytest, so that each archive is read once."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

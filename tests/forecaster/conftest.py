@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from cru import Forecaster
-from cru.forecaster import corrections, fitting, held_out, scoring
+from cru.forecaster import corrections, fitting, held_out
 
 FAR = pytest.mark.filterwarnings("ignore:Predictions extend")  # farther than the table could teach
 
@@ -35,7 +35,6 @@ def short_fits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corrections, "CorrectionSettings", few)
         patch.setattr(fitting, "CONSTANTS", replace(fitting.CONSTANTS, windows_per_epoch=(16, 16)))
-        patch.setattr(scoring, "CONSTANTS", replace(scoring.CONSTANTS, max_tasks=2))
         patch.setattr(held_out, "SETTINGS", replace(held_out.SETTINGS, min_values=1000))
         yield
 

@@ -1,4 +1,4 @@
-"""A short slice of `make sanitize`: one size of each kernel, forward and backward."""
+"""`make sanitize` would find an error: a read past the end and an overflow."""
 
 import subprocess
 import sys
@@ -6,28 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.sanitize import run, sanitized_environment
+from tests.sanitize import sanitized_environment
 
-SLICE = (
-    "tests/native/test_native.py::test_agrees_with_the_filter_in_pytorch_at_every_size[expm-5-dtype1]",
-    "tests/native/test_native.py::test_agrees_with_the_filter_in_pytorch_at_every_size[eigen-5-dtype1]",
-    "tests/native/test_native.py::test_agrees_with_the_filter_in_pytorch_at_every_size[discrete-timed-5-dtype1]",
-    "tests/native/test_smooth.py::test_threads_change_nothing",
-    "tests/native/test_structural.py::test_every_size_agrees[7]",
-)
 OVERFLOW = """
 #include <cstdlib>
 extern "C" int past_the_end(int n) { int* a = new int[n](); int x = a[n]; delete[] a; return x; }
 extern "C" int too_large(int n) { return 2147483647 + n; }
 """
-
-
-@pytest.mark.slow
-def test_the_kernels_are_clean(tmp_path: Path) -> None:
-    status = run(list(SLICE), tmp_path)
-    if status is None:
-        pytest.skip("the compiler has no AddressSanitizer or UBSan")
-    assert status == 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The distribution of standardised one-step errors, with tails beyond the data, and of runs of equal values."""
 
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -88,9 +89,7 @@ class ErrorDistribution:
             long_gap: limit of the situation `SOON`.
         """
         size = errors.shape[1]
-        normal = _law(
-            np.array([NormalDist().inv_cdf((k + 0.5) / TAILS.normal_errors) for k in range(TAILS.normal_errors)])
-        )
+        normal = _normal_law()
 
         def laws(among: np.ndarray, otherwise: list[Law]) -> list[Law]:
             own = (errors[among[:, k], k] for k in range(size))
@@ -243,6 +242,12 @@ def _law(errors: Float[np.ndarray, " n"]) -> Law:
     quantiles = np.concatenate([-lower.quantiles[::-1], upper.quantiles[1:]])
     tails = np.array([lower.tails, upper.tails])
     return Law(np.maximum.accumulate(np.round(quantiles, TAILS.decimals)), np.round(tails, TAILS.decimals))
+
+
+@cache
+def _normal_law() -> Law:
+    """Return the distribution of standard normal errors."""
+    return _law(np.array([NormalDist().inv_cdf((k + 0.5) / TAILS.normal_errors) for k in range(TAILS.normal_errors)]))
 
 
 def _half(errors: Float[np.ndarray, " n"]) -> Law:

@@ -288,9 +288,12 @@ def _explained(total: Tensor, count: Tensor, cycles: Tensor) -> Tensor:
     """
     turns = torch.arange(total.shape[0], dtype=total.dtype, device=total.device) / total.shape[0]
     angle = 2 * torch.pi * cycles[:, None] * turns
-    basis = torch.stack([torch.ones_like(angle), angle.sin(), angle.cos()], 1)
-    products = (basis[:, :, None] * basis[:, None]) @ count  # (cycles, 3, 3, entry)
-    moments = basis @ total
+    sine, cosine = angle.sin(), angle.cos()
+    moments = torch.stack([torch.ones_like(angle), sine, cosine], 1) @ total
+    s, c, s2, c2 = (torch.stack([sine, cosine, (2 * angle).sin(), (2 * angle).cos()], 1) @ count).unbind(1)
+    n = count.sum(0).expand_as(s)
+    rows = (n, s, c), (s, (n - c2) / 2, s2 / 2), (c, s2 / 2, (n + c2) / 2)  # sin² = (1 - cos 2θ) / 2
+    products = torch.stack([torch.stack(row, 1) for row in rows], 1)  # (cycles, 3, 3, entry)
     eye = torch.eye(3, dtype=total.dtype, device=total.device)[..., None]
     ridge = CONSTANTS.relative_ridge * count.sum(0).clamp(min=1) * eye
     fitted = torch.linalg.solve((products + ridge).movedim(-1, 1), moments.movedim(-1, 1)[..., None])
