@@ -201,7 +201,7 @@ def test_levels(repeater, level):
 
 
 def test_other_arguments(table, repeater):
-    refused(lambda: repeater.sample(0, horizon="2D"), "`n`, which comes first, must be a whole number of at least 1")
+    refused(lambda: repeater.sample(0, horizon="2D"), "`n`, which comes first, must be an integer of at least 1")
     sample = inspect.unwrap(Forecaster.sample)  # as it is outside the tests, without checks of types
     refused(lambda: sample(repeater, table, horizon="2D"), "`n`, which comes first,", "got DataFrame.")
     refused(lambda: repeater.sample(2), "`at` must be given, or `horizon`")
@@ -276,7 +276,7 @@ def test_parameters_of_numpy(table):
     for seed in (-1, 1.5, True, "x", None):
         refused(
             lambda seed=seed: Forecaster("last-value").set_params(seed=seed).fit(table, id="station", time="date"),
-            "`seed` must be a whole number of at least 0",
+            "`seed` must be an integer of at least 0",
             repr(seed),
         )
     refused(lambda: Forecaster("cru").set_params(options=[1]).fit(table, time="date"), "`options` must be a mapping")
@@ -353,7 +353,7 @@ def test_dates_and_moments_in_one_column():
 
 
 def test_nanoseconds_are_said_to_be_cut(table):
-    with pytest.warns(UserWarning, match="'date' are cut to microseconds"):
+    with pytest.warns(UserWarning, match="'date' are rounded down to microseconds"):
         fit(table.assign(date=table["date"].astype("datetime64[ns]") + pd.Timedelta(7, unit="ns")))
 
 

@@ -285,9 +285,9 @@ def forged_number(state):
 @pytest.mark.parametrize(
     ("forge", "message"),
     [
-        (forged_category(99.0), "the categories of 'ward' in .* must be whole numbers from 0 to 2"),
-        (forged_category(-7.5), "the categories of 'ward' in .* must be whole numbers from 0 to 2"),
-        (forged_category(0.5), "the categories of 'ward' in .* must be whole numbers from 0 to 2"),
+        (forged_category(99.0), "the categories of 'ward' in .* must be integers from 0 to 2"),
+        (forged_category(-7.5), "the categories of 'ward' in .* must be integers from 0 to 2"),
+        (forged_category(0.5), "the categories of 'ward' in .* must be integers from 0 to 2"),
         (forged_category(np.nan), "must hold finite numbers"),
         (forged_number, "must hold finite numbers"),
         (forged_time, "the last row of a series in .* must not lie before its last observation"),

@@ -291,8 +291,8 @@ def declared() -> Forecaster:
     ("column", "value", "words"),
     [
         ("rain", -3.0, "not be negative, because its kind is 'nonnegative', got -3 in series '7' at time 4"),
-        ("visits", -1.0, "whole numbers of at least 0, because its kind is 'count', got -1 in series '7' at time 4"),
-        ("visits", 1.5, "whole numbers of at least 0, because its kind is 'count', got 1.5 in series '7' at time 4"),
+        ("visits", -1.0, "integers of at least 0, because its kind is 'count', got -1 in series '7' at time 4"),
+        ("visits", 1.5, "integers of at least 0, because its kind is 'count', got 1.5 in series '7' at time 4"),
         ("ventilated", 2.0, "hold 0 or 1, because its kind is 'binary', got 2 in series '7' at time 4"),
         ("sky", "hail", "training table, 'clear', 'fog', 'rain', got 'hail' in series '7' at time 4"),
     ],

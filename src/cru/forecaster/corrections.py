@@ -1,4 +1,4 @@
-"""Train the networks that correct a structural model by cross-fitting: each network leaves out one fold."""
+"""The training, by cross-fitting, of the networks that correct a structural model: each leaves out one fold."""
 
 import dataclasses
 import math

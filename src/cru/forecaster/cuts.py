@@ -30,7 +30,7 @@ def cut_times(
         cuts: number of cuts, or times of cuts.
 
     Raises:
-        InputError: ``cuts`` is neither a whole number from 1 to `MOST` nor a list of times.
+        InputError: ``cuts`` is neither an integer from 1 to `MOST` nor a list of times.
     """
     series = drop_empty_rows(series)
     if isinstance(cuts, int | np.integer) and not isinstance(cuts, bool):
@@ -38,7 +38,7 @@ def cut_times(
             raise InputError("cuts", f"be from 1 to {MOST}, or a list of times", repr(cuts))
         return _spaced(series, horizon, every, int(cuts))
     if isinstance(cuts, str | bytes | bool | float) or not hasattr(cuts, "__iter__"):
-        raise InputError("cuts", "be a whole number, or a list of times", repr(cuts))
+        raise InputError("cuts", "be an integer, or a list of times", repr(cuts))
     if every is not None:
         raise InputError("every", "be left out if {cuts} is a list of times")
     times = np.unique(clock.numbers(cuts, "cuts"))

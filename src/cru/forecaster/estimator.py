@@ -160,7 +160,7 @@ class Forecaster(Analysis):
         params = self._plain_params()
         seed = params["seed"]
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise InputError("seed", "be a whole number of at least 0", repr(seed))
+            raise InputError("seed", "be an integer of at least 0", repr(seed))
         if params["options"] is not None and not isinstance(params["options"], Mapping):
             raise InputError("options", "be a mapping from names to values", f"{params['options']!r}")
         declared = check_kinds(kinds)
@@ -366,7 +366,7 @@ class Forecaster(Analysis):
         self._check_fitted()
         if not isinstance(n, int | np.integer) or n < 1:
             given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # probably a table
-            raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
+            raise ValueError(f"`n`, which comes first, must be an integer of at least 1, got {given}.")
         if (at is None) == (horizon is None):
             raise InputError("at", "be given, or {horizon}, and not both")
         if known is not None and horizon is None:

@@ -19,7 +19,7 @@ SKEWNESS = 1.0  # a variable with a larger skewness is skewed
 LARGEST = 1e300  # stands for no bound
 RULES = {  # what must hold for an observation of a declared kind
     "nonnegative": "not be negative, because its kind is 'nonnegative'",
-    "count": "hold whole numbers of at least 0, because its kind is 'count'",
+    "count": "hold integers of at least 0, because its kind is 'count'",
     "binary": "hold 0 or 1, because its kind is 'binary'",
     "category": "have one category at a time, because its kind is 'category'",
 }
@@ -33,7 +33,7 @@ HINTS = {  # besides to correct the observation
 
 @dataclass(frozen=True)
 class CountRule:
-    """When whole numbers are counts.
+    """When integers are counts.
 
     A count has no unit, and its scale starts at 0. So zeros occur, most values are small, and the variance is near the
     mean (equal for a Poisson distribution). Measurements in whole units, such as heart rate, glucose, years,
@@ -64,7 +64,7 @@ def infer_kind(values: Float[np.ndarray, " n"]) -> Kind:
     """Infer the kind of a variable from its observations, "number" unless another kind is clear.
 
     - "binary": only 0 and 1 occur, and both do;
-    - "count": whole numbers that fulfil `CountRule`;
+    - "count": integers that fulfil `CountRule`;
     - "nonnegative": never negative, and skewed or sometimes 0.
 
     >>> from cru.forecaster.kinds import infer_kind
@@ -182,7 +182,7 @@ class Kinds(Mapping[str, Kind]):
 
     @cached_property
     def is_count(self) -> Bool[np.ndarray, " variable"]:
-        """Which columns hold whole numbers of at least 0."""
+        """Which columns hold integers of at least 0."""
         return self.are("count")
 
     @cached_property

@@ -26,7 +26,7 @@ class PeriodogramSettings:
     chance: float = 1e-4  # probability of a peak as high as the threshold in noise, over all frequencies and variables
     found: int = 2  # most periods
     least: float = 4.0  # smallest ratio of a peak to its background: series of one region are not independent
-    distinct: float = 0.1  # smallest distance of the quotient of two periods from a whole number
+    distinct: float = 0.1  # smallest distance of the quotient of two periods from an integer
     harmonics: int = 3  # a peak may be one of so many harmonics of a longer period
     multiples: int = 20  # harmonics of a period that are not searched again
 

@@ -102,7 +102,7 @@ class Errors(NamedTuple):
     def _spread_counts(self, scaler: Scaler, kinds: Kinds) -> np.ndarray:
         """Add uniform noise from -1/2 to 1/2 to counts (Machado & Santos Silva 2005).
 
-        The result has a continuous distribution. Its quantiles, rounded to whole numbers, are those of the counts.
+        The result has a continuous distribution. Its quantiles, rounded to integers, are those of the counts.
         """
         if not kinds.is_count.any():
             return self.values

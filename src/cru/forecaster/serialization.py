@@ -168,7 +168,7 @@ def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
     if (single and series.ids != ("0",)) or not len(series) or not (series.lengths > 0).all():
         raise ValueError("it must hold at least one observation of each series, and one series where there are no ids")
     if forecaster.columns_.whole_ids and not all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in series.ids):
-        raise ValueError("its ids must be whole numbers")
+        raise ValueError("its ids must be integers")
     _check_known(series, forecaster.columns_)
     check_sensible(series, forecaster.scaler_)
     clock.check_range(series.times)

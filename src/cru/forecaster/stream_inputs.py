@@ -118,7 +118,7 @@ class StreamInputs:
         for k, (column, categories) in enumerate(self.columns.static.items()):
             codes = state.static[state.given[:, k], k]
             if categories is not None and not bool(torch.isin(codes, torch.arange(len(categories)).double()).all()):
-                rule = f"be whole numbers from 0 to {len(categories) - 1}"
+                rule = f"be integers from 0 to {len(categories) - 1}"
                 raise ValueError(f"the categories of {column!r:.100} in {where} must {rule}.")
 
     def advance(self, series: SeriesSet, before: InputState | None) -> tuple[SeriesSet, InputState]:

@@ -242,7 +242,7 @@ def long_frame(
 
 
 def id_entries(columns: Columns, ids: Sequence[str]) -> list[int] | list[str]:
-    """Return the ids of rows as whole numbers if those of the training table are."""
+    """Return the ids of rows as integers if those of the training table are."""
     return [int(name) for name in ids] if columns.whole_ids and _are_whole(ids) else list(ids)
 
 

@@ -18,10 +18,10 @@ def require(condition: bool, message: str) -> None:
 
 
 def check_count(name: str, size: int) -> None:
-    """Raise unless ``size`` is a whole number of at least one."""
+    """Raise unless ``size`` is an integer of at least one."""
     require(
         isinstance(size, SupportsIndex) and size.__index__() >= 1,
-        f"`{name}` must be a whole number of at least 1, got {size!r}.",
+        f"`{name}` must be an integer of at least 1, got {size!r}.",
     )
 
 

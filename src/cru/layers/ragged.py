@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cru.shapes import Bool, Float, Int64, Shaped
 
-COUNT_TOLERANCE = 1e-3  # a gap may exceed a whole number of parts by this fraction of a part
+COUNT_TOLERANCE = 1e-3  # a gap may exceed an integer number of parts by this fraction of a part
 
 
 class Ragged(NamedTuple):

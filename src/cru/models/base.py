@@ -36,7 +36,7 @@ class ModelConfig:
                 raise ValueError(f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
 
     def check_counts(self, *names: str) -> None:
-        """Raise unless these options are whole numbers of at least 1."""
+        """Raise unless these options are integers of at least 1."""
         for name in names:
             check_count(name, getattr(self, name))
 

@@ -242,7 +242,7 @@ class Climatology(InputRule):
 class SeasonalNaive(Climatology):
     """Predict the value one period ago, or up to seven periods ago if it is missing, or else the last value.
 
-    A value counts if its time differs from a whole number of periods by less than a tolerance.
+    A value counts if its time differs from an integer number of periods by less than a tolerance.
     """
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:

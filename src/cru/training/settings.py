@@ -180,7 +180,7 @@ def checked(hint: Any, value: Any, where: str) -> Any:
 
 
 def _describe_types(options: tuple[Any, ...]) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
+    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
     return " or ".join(
         ", ".join(repr(choice) for choice in typing.get_args(o))
         if typing.get_origin(o) is Literal
