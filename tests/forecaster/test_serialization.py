@@ -110,7 +110,7 @@ def test_what_cannot_be_saved_leaves_no_trace(trained, folder, tmp_path):
     odd = copy.copy(trained).set_params(options={"num_basis": object()})
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for place in (folder, tmp_path / "new"):
-        with pytest.raises(ValueError, match="the parameters must be such that JSON can hold them"):
+        with pytest.raises(ValueError, match="the parameters must be values that JSON can represent"):
             odd.save(place)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before and not (tmp_path / "new").exists()
 
