@@ -1,7 +1,7 @@
 """Memory layouts and numbers that Python and C++ share.
 
-Every structure here has a counterpart of the same name in ``common.h``. `generated_header` turns both lists into C++:
-the compiler then refuses a structure whose size or offsets differ.
+Every structure here has a counterpart of the same name in ``common.h``. `generated_header` converts both lists to C++.
+The compiler then refuses a structure whose size or offsets differ.
 """
 
 import ctypes
