@@ -143,7 +143,7 @@ def test_changes_are_toml_values_or_bare_words():
         ("training.clip=text", 'must be a number or "none"'),
         ("data.train=0", "`data.train` must be at least 1"),
         ("model.hidensize=3", "no setting `model.hidensize` for 'cru'; did you mean 'hidden_size'"),
-        ("training", "must look like training.epochs=5"),
+        ("training", "must have the form training.epochs=5"),
         ("training=5", "`training` is a section"),
         ("training.epochs.x=5", "no setting `training.epochs.x`: `epochs` is a value"),
     ],
