@@ -327,7 +327,7 @@ def test_dates_in_errors_are_dates():
 def test_an_inferred_kind_refuses_nothing(model):
     table = clinic(30, 12)
     table.loc[:2, ["rain", "visits", "ventilated"]] = [-1.0, 0.5, 3.0]
-    with pytest.warns(UserWarning, match="inferred to be of kind"):
+    with pytest.warns(UserWarning, match="has the inferred kind"):
         said = model.forecast(table, horizon=2)
     assert np.isfinite(said["mean"]).all()
     assert model.stream().update(0, 1.0, {"rain": -1.0, "ventilated": 3.0})

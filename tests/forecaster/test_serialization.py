@@ -87,7 +87,7 @@ def test_a_folder_of_a_newer_version(folder):
 
 def test_what_is_no_model_folder(folder, tmp_path, trained):
     refused(tmp_path / "nowhere", "there is no model folder")
-    refused(tmp_path, "not the folder of a model")
+    refused(tmp_path, "not the complete folder of a model")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep")
     (tmp_path / "other").mkdir()

@@ -168,7 +168,7 @@ def test_a_filter_does_not_look_back(forecaster) -> None:
     stream = told(forecaster.stream(), observations(3))
     for ask in (lambda: stream.predict("a1", 0.0), lambda: stream.predict_many([0.0, 30.0])):
         with pytest.raises(
-            ValueError, match=r"must not lie before the last observation of 'a\d', .* give the whole table"
+            ValueError, match=r"must not lie before the last observation of 'a\d', .* pass the complete table"
         ):
             ask()
 

@@ -99,10 +99,7 @@ class Clock:
             raise ValueError(f"times must be dates, as in the training table, got {column.dtype}.")
         if (column.zone is None) != (self.zone is None):
             have, want = ("a", "none") if column.zone else ("no", "one")
-            raise ValueError(
-                f"times must have a time zone if and only if those of the training table have one: they have {have} "
-                f"time zone, the table has {want}."
-            )
+            raise ValueError(f"times must match the training table: they have {have} time zone, the table has {want}.")
         if column.missing:
             raise ValueError(f"times must not be missing: {column.missing} of {len(column)} are.")
         # Microseconds, because 64-bit nanoseconds overflow after 292 years.

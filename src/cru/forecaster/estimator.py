@@ -346,7 +346,7 @@ class Forecaster(Analysis):
         """Draw sample trajectories of every series.
 
         At each time, the samples have the distribution of `predict`. The dependence between the values of a trajectory
-        is that of an ensemble, which draws each value given the observations and the earlier values of the trajectory.
+        is that of an ensemble. An ensemble draws each value given the observations and the earlier values.
 
         Args:
             n: number of trajectories of each series.

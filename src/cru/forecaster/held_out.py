@@ -131,8 +131,9 @@ def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]
     """Make the tables of `Forecaster.scores_`, without the groups of fewer than `FEWEST` values.
 
     Returns:
-        Two tables. "table" has one row for each variable and range of lead times, with the mean absolute error of every
-        model in standard deviations. "details" has one row for each variable, range and model, as `Backtest.scores`.
+        Two tables. ``table`` has one row for each variable and range of lead times. It has the mean absolute error of
+        every model in standard deviations. ``details`` has one row for each variable, range and model, as
+        `Backtest.scores`.
     """
     if comparison is None:
         return {"table": [], "details": []}

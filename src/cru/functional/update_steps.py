@@ -40,7 +40,8 @@ class UpdateSteps(Steps):
     def forward(self, t: int, prior: Float[Tensor, "batch 5 obs"], posterior: Float[Tensor, "batch 5 obs"]) -> None:
         """Write the posterior of step ``t``. With m = 1 where observed, else 0, and the observation variance r:
 
-        ι = m / (u + r),  k_u = u ι,  k_l = s ι,  κ = r ι + (1 - m) = 1 - k_u,
+        ι = m / (u + r),  k_u = u ι,  k_l = s ι,  κ = r ι + (1 - m) = 1 - k_u.
+
         μ_u⁺ = μ_u + k_u (y - μ_u),  μ_l⁺ = μ_l + k_l (y - μ_u),  u⁺ = κ u,  s⁺ = κ s,  l⁺ = max(l - k_l s, κ l).
         """
         y, var, observed, missing = self.steps[t]

@@ -272,7 +272,8 @@ class StopOnInterrupt(CallbackList):
         """A sentence about the effect of Ctrl-C. None if it has no effect."""
         if not self.cut or self.finished == self.epochs:
             return None
-        return f"Ctrl-C ended the training after {self.finished} of {self.epochs} epochs. The model has the weights of the best one."
+        done = f"{self.finished} of {self.epochs} epochs"
+        return f"Ctrl-C ended the training after {done}. The model has the weights of the best one."
 
     def __enter__(self) -> "StopOnInterrupt":
         main = threading.current_thread() is threading.main_thread()
