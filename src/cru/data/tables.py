@@ -142,7 +142,7 @@ def from_table(
         time: the column of times, numbers or dates.
         values: the columns of observations. None: all other columns. A long table has one.
         variable: the column of variable names of a long table.
-        targets: columns of a wide table to predict at each time. A model never sees them. They go to ``per_time``,
+        targets: columns of a wide table to predict at each time. They are never inputs. They are in ``per_time``,
             where :func:`~cru.data.regression` finds them. NaN or null: unknown.
         unit: the unit of the gaps (``"us" "ms" "s" "min" "h" "D" "W"``). Dates need it, and count from the earliest one
             in the table, which becomes ``origin``. For numbers it is only a label.

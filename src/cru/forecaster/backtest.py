@@ -180,7 +180,7 @@ def compare_models(
 ) -> Backtest:
     """Fit several forecasters to the observations before each cut, and compare their predictions of the rest.
 
-    A model that cannot use known and static columns does not get them.
+    A model that cannot use known and static columns is fitted without them.
 
     Args:
         series: the table, from `read_training_table`.

@@ -40,7 +40,7 @@ class CorrectionSettings:
     warmup: int = 50  # optimizer steps of linear warm-up
     clip: float = 5.0
     observations: int = 300  # in a table with fewer observations, the networks are not trained
-    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of whole series
+    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of complete series
     blocks_per_fold: int = 8  # approximate number of blocks per fold in each series
     trust_factor: int = 2  # time points that determine the trust, as a multiple of `validation`
     trust_candidates: int = 11  # number of candidate shares of a correction, from 0 to 1

@@ -55,7 +55,7 @@ class Forecaster(Analysis):
 
     The default model has two parts. A structural model is an exact Gaussian model of each variable. An `mlp` network
     corrects its means and standard deviations. This model imputes from the observations on both sides of a time, and
-    forecasts from the past. A table with more than 100 variables gets the structural model only.
+    forecasts from the past. A table with more than 100 variables has the structural model only.
 
     Every prediction has a mean, a median, a standard deviation and intervals. The mean of a skewed variable differs
     from its median. Predictions are possible values: each variable has a kind, which is inferred or declared in `fit`.
@@ -261,7 +261,8 @@ class Forecaster(Analysis):
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
         """Predict every variable at given times: before, between or after the observations of a table.
 
-        The series need not be in the training table. A series without observations gets the prior of the model.
+        The series need not be in the training table. The prediction of a series without observations is the prior of
+        the model.
 
         Args:
             table: the observations, with the columns of the training table. None: the training table.

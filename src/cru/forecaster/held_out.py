@@ -159,8 +159,8 @@ def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]
 def find_better_baselines(comparison: Comparison | None, model: str) -> list[str]:
     """Return a warning if a naive baseline is significantly better than the model for a variable.
 
-    A naive model gets no warning. A causal model is compared with causal baselines only, because it cannot use later
-    observations.
+    There is no warning for a naive model. A causal model is compared with causal baselines only, because it cannot use
+    later observations.
     """
     if comparison is None or model in NAIVE:
         return []

@@ -136,7 +136,7 @@ class Inputs:
 
     def _raw(self, series: SeriesSet, before: InputState | None) -> tuple[Float[np.ndarray, "row feature"], InputState]:
         """Compute the features before they are standardised, NaN for missing, and the state after the last rows."""
-        # Each series gets one more row before its first: the state before.
+        # Each series has one more row before its first: the state before.
         rows, size, width, events = len(series.times), len(series), len(self.known), self.events
         place = np.arange(rows) + series.series_index + 1
         start, end = (series.offsets[side] + np.arange(size) for side in (slice(None, -1), slice(1, None)))

@@ -37,7 +37,7 @@ class CountRule:
 
     A count has no unit, and its scale starts at 0. So zeros occur, most values are small, and the variance is near the
     mean (equal for a Poisson distribution). Measurements in whole units, such as heart rate, glucose, years,
-    temperature or rain, break at least one of these rules. They stay numbers, whatever their rounding.
+    temperature or rain, break at least one of these rules. They are numbers for any rounding.
     """
 
     zeros: float = 0.02  # least share of zeros

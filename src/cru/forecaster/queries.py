@@ -93,7 +93,7 @@ def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row var
     """Return the lead time of each entry: the time since the last observation of any variable.
 
     It is 0 at an observation, infinite before the first one, and `UNREAD` for a variable not observed yet, if others
-    are. A model that is not causal also sees later observations. Its lead time is the time to the nearest observation
+    are. A model that is not causal also uses later observations. Its lead time is the time to the nearest observation
     on either side, and `UNREAD` marks variables that are never observed in the series.
     """
     return lead_time_of(time_since_observation(series, causal=causal)[:, None], _read(series, causal=causal))

@@ -108,7 +108,7 @@ class Recalibration:
         mean: Float[np.ndarray, "row variable"],
         counted: Bool[np.ndarray, "row variable"],
     ) -> Float[np.ndarray, "row variable"]:
-        """Convert standardised errors to normal scores. Equal errors get scores in random order.
+        """Convert standardised errors to normal scores. Equal errors have scores in random order.
 
         Args:
             errors: standardised errors.

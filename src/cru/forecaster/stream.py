@@ -272,7 +272,7 @@ class Stream:
     ) -> dict[str, dict[str, float]]:
         """Predict every variable of a series at a time.
 
-        A series without observations gets the prior of the model.
+        The prediction of a series without observations is the prior of the model.
 
         Args:
             id: the series. It may be new.

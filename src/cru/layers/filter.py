@@ -326,7 +326,7 @@ class KalmanLayer(nn.Module):
 
 
 def _add_gap(time: Tensor, gap: Tensor) -> Tensor:
-    """Return ``time + gap`` in the type of ``time``. An integer time stays an integer if the gap is whole."""
+    """Return ``time + gap`` in the type of ``time``. An integer time stays an integer if the gap is one."""
     if time.is_floating_point() or not gap.is_floating_point():
         return time + gap.to(time.dtype)
     whole = not torch.compiler.is_compiling() and bool((gap == gap.round()).all())
