@@ -1,4 +1,4 @@
-"""Read .npz files safely: no array is larger than its file, and nothing is unpickled."""
+"""A safe reader of .npz files: no array is larger than its file, and nothing is unpickled."""
 
 import io
 import math
@@ -16,7 +16,7 @@ def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     """Read all arrays of a file from `numpy.savez`, and check every declared size first.
 
     Raises:
-        ValueError: if the file is damaged, compressed, or declares more than it holds.
+        ValueError: the file is damaged or compressed, or declares more than it holds.
     """
     size = os.fstat(file.fileno()).st_size
     try:

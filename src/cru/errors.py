@@ -21,12 +21,12 @@ class InputError(ValueError):
     user as ``found`` or through `literal`.
 
     Args:
-        argument: the Python argument. Without it the error is about the ``column`` of a table, or about the table.
-        rule: what must hold, after the word "must".
-        found: what was found instead.
-        hint: how to correct it.
-        column: the column of the table that is wrong.
-        time: the time at which it is wrong.
+        argument: the Python argument. Without it, the error is about the ``column`` of a table, or about the table.
+        rule: the rule, after the word "must".
+        found: the value that breaks the rule.
+        hint: the correction.
+        column: the wrong column of the table.
+        time: the time of the wrong value.
         otherwise: the hint for a call that does not have the arguments of ``hint``.
 
     >>> from cru.errors import InputError
@@ -169,7 +169,7 @@ def require_extra(module: str, extra: str) -> Any:
         The module.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: the module is not installed.
 
     >>> from cru.errors import require_extra
     >>> require_extra("no_such_module", "plots")

@@ -1,7 +1,7 @@
-"""Write files atomically, also with respect to crashes. Read files with a limit on their size.
+"""Atomic writes of files, also with respect to crashes, and reads with a limit on the size.
 
 A file is written under a random name, flushed to the disk, and renamed. A folder of several files has one index file.
-The index names the other files by their content, so replacing the index replaces the whole folder at once.
+The index names the other files by their content, so a new index replaces the complete folder at once.
 """
 
 import errno
@@ -33,7 +33,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file. At the end it replaces ``path``. On an error, ``path`` stays unchanged."""
+    """Open a new file. At the end it replaces ``path``. After an error, ``path`` is unchanged."""
     make_folder(path.parent)
     remove_leftovers(path.parent)
     with _new_file(path.parent) as (file, temporary):
@@ -50,10 +50,10 @@ def write_folder(
     After it, the parts of the older version are removed.
 
     Args:
-        folder: folder of the files. Other files in it stay unchanged.
-        index: name of the file that lists the checksums of the parts.
-        parts: function that writes each part. None removes a part of the older version.
-        make_index: makes the content of the index from {name of a part: SHA-256}.
+        folder: the folder of the files. Other files in it do not change.
+        index: the name of the file that lists the checksums of the parts.
+        parts: the function that writes each part. None removes a part of the older version.
+        make_index: the function that makes the content of the index from {name of a part: SHA-256}.
     """
     make_folder(folder)
     with locked(folder):
@@ -68,7 +68,7 @@ def write_folder(
                         checksums[name] = file_checksum(file)
                         _finish(file, temporary, folder / part_name(name, checksums[name]))
             write_atomically(folder / index, make_index(checksums))
-        except Exception:  # the older version stays, without the new parts
+        except Exception:  # the older version remains, without the new parts
             _remove_parts(folder, parts, before)
             raise
         _remove_parts(folder, parts, {part_name(name, checksum) for name, checksum in checksums.items()})
@@ -104,7 +104,18 @@ def is_temporary(name: str) -> bool:
 
 @contextmanager
 def open_part(folder: Path, name: str, checksum: str, most: int = MOST_DATA) -> Iterator[BinaryIO]:
-    """Open a part of a folder from `write_folder`, and check its content first."""
+    """Open a part of a folder from `write_folder`, and check its content first.
+
+    Args:
+        folder: the folder.
+        name: the name of the part.
+        checksum: the SHA-256 of the part.
+        most: the largest size in bytes.
+
+    Raises:
+        FileNotFoundError: the part is missing.
+        ValueError: the content is altered, or the file is too large or not a regular file.
+    """
     path = folder / part_name(name, checksum)
     try:
         with open_regular(path, most) as file:
@@ -117,7 +128,12 @@ def open_part(folder: Path, name: str, checksum: str, most: int = MOST_DATA) -> 
 
 @contextmanager
 def open_regular(path: Path, most: int = MOST_DATA) -> Iterator[BinaryIO]:
-    """Open a regular file of at most ``most`` bytes without blocking. Raise for a link, a pipe or a device."""
+    """Open a regular file of at most ``most`` bytes without blocking.
+
+    Raises:
+        OSError: the file cannot be opened.
+        ValueError: it is a link, a pipe or a device, or it is too large.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | _NO_LINK)
     except OSError as error:
@@ -209,7 +225,7 @@ def sha256(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def file_checksum(file: BinaryIO) -> str:
-    """Compute the SHA-256 of a whole file, and seek to its start."""
+    """Compute the SHA-256 of a complete file, and seek to its start."""
     file.seek(0)
     found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     file.seek(0)

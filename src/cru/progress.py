@@ -14,12 +14,12 @@ Item = TypeVar("Item")
 WAIT = 1.0  # seconds before a bar appears: short work shows none
 REFRESH = 0.1  # seconds between two drawings
 CELLS = 14  # width of a bar
-NOTEBOOK_WIDTH = 100  # characters; a notebook does not tell its width
+NOTEBOOK_WIDTH = 100  # characters, because the width of a notebook is unknown
 
 
 @runtime_checkable
 class Output(Protocol):
-    """What a bar needs of a stream. The streams of notebooks have little more."""
+    """The methods of a stream that a bar needs. The streams of notebooks have few others."""
 
     def write(self, text: str, /) -> object:
         """Write text."""
@@ -33,18 +33,18 @@ class Output(Protocol):
 
 
 class ProgressBar:
-    """Show how much of some work is done, and how long the rest takes. Use it in a ``with`` statement.
+    """A bar of the finished share of some work, with an estimate of the time left. Use it in a ``with`` statement.
 
     The bar appears after a second of work. Nothing is shown if the output is neither a terminal nor a notebook.
 
     Args:
-        title: what is done, such as "impute".
+        title: the name of the work, such as "impute".
         total: the number of steps. None: unknown.
         done: the number of steps that are done at the start.
-        show: False never shows the bar.
-        keep: leave the bar on the screen at the end. Otherwise it is erased.
+        show: whether to show the bar at all.
+        keep: whether to leave the bar on the screen at the end. Otherwise it is erased.
         wait: seconds of work before the bar appears.
-        stream: where to write. Default: standard error, or standard output in a notebook.
+        stream: the output. Default: standard error, or standard output in a notebook.
 
     >>> from cru.progress import ProgressBar
     >>> with ProgressBar("count", 3) as bar:
@@ -126,9 +126,9 @@ def track(items: Iterable[Item], title: str, total: int | None = None, *, show: 
 
     Args:
         items: a list, or an iterator that does the work.
-        title: what is done.
+        title: the name of the work.
         total: the number of items. None: the length of ``items``.
-        show: False never shows the bar.
+        show: whether to show the bar at all.
 
     >>> from cru.progress import track
     >>> [number**2 for number in track([1, 2, 3], "squares")]
@@ -143,7 +143,7 @@ def track(items: Iterable[Item], title: str, total: int | None = None, *, show: 
 
 
 def default_stream() -> Output:
-    """Return where progress is written: standard error, or standard output in a notebook, which has no colour."""
+    """Return the stream of progress bars: standard error, or standard output in a notebook, which has no colour."""
     return sys.stdout if in_notebook() else sys.stderr
 
 

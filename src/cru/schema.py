@@ -1,4 +1,4 @@
-"""Validate the contents of files with schemas: types, ranges and lengths.
+"""The validation of the contents of files with schemas: types, ranges and lengths.
 
 A schema is a `Schema` class with one annotated field for each key. To add a key to a file, add a field.
 """
@@ -36,10 +36,15 @@ class OpenSchema(Schema):
 
 
 def check(kind: type[Kind], found: Any, where: Path | str) -> Kind:
-    """Validate ``found`` with a schema.
+    """Validate a value with a schema.
+
+    Args:
+        kind: the schema.
+        found: the value.
+        where: the source of the value, for errors.
 
     Raises:
-        ValueError: with the source ``where``, the key, the rule and the value.
+        ValueError: the value is not valid. The message has the source, the key, the rule and the value.
     """
     try:
         return kind.model_validate(found)
@@ -50,7 +55,7 @@ def check(kind: type[Kind], found: Any, where: Path | str) -> Kind:
 
 
 def check_options(found: Any, where: Path | str) -> Options:
-    """Raise unless options are plain values by name."""
+    """Return options. Raise ValueError unless they are plain values by name."""
     try:
         return _OPTIONS.validate_python(found)
     except ValidationError as error:
@@ -71,14 +76,24 @@ def parse_json(text: bytes | str, where: Path | str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"{where} is damaged: it is cut off or not JSON.") from None
+        raise ValueError(f"{where} is damaged: it is truncated or not JSON.") from None
     if not isinstance(found, dict):
         raise ValueError(f"{where} must hold a JSON object, got {type(found).__name__}.")
     return found
 
 
 def check_array(name: str, found: Any, shape: tuple[int, ...], *, most: float = 1e30) -> np.ndarray:
-    """Make an array from nested lists. Raise unless it has the ``shape`` and finite numbers of at most ``most``."""
+    """Make an array from nested lists.
+
+    Args:
+        name: the name of the array, for errors.
+        found: the nested lists.
+        shape: the expected shape.
+        most: the largest absolute value.
+
+    Raises:
+        ValueError: the array has another shape, or a number is not finite or too large.
+    """
     try:
         array = np.array(found, np.float64)
     except (ValueError, TypeError, OverflowError):  # ragged, or not numbers
@@ -98,6 +113,6 @@ def _sentence(error: ValidationError, where: Path | str) -> str:
     if first["type"] == "value_error":
         return f"{where} is damaged: {rule}."
     if first["type"] in ("missing", "extra_forbidden"):
-        return f"{place} must {'be there' if first['type'] == 'missing' else 'not be there'}: the file is damaged."
+        return f"{place} must {'be given' if first['type'] == 'missing' else 'not be given'}: the file is damaged."
     rule = rule if rule.startswith("should") else f"should be valid ({rule})"
     return f"{place} must {rule.removeprefix('should ')}, got {first['input']!r:.60}."

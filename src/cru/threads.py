@@ -49,9 +49,9 @@ def _user_chose(threads: int) -> bool:
 
 
 def check_fork() -> None:
-    """Raise an error in a fork of a process that has used polars, because polars would wait forever.
+    """Raise RunError in a fork of a process that has used polars, because polars would wait forever.
 
-    Call it before polars computes anything.
+    Call this function before any computation of polars.
     """
     global _pools_started
     if _pools_lost:

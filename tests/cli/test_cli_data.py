@@ -26,7 +26,7 @@ def small_world(tmp_path, monkeypatch):
 def test_list_shows_every_dataset():
     result = cru("data", "list")
     assert result.exit_code == 0
-    for name in ("pendulum-interpolation", "pendulum-regression", "physionet", "ushcn", "Prepared data is kept in"):
+    for name in ("pendulum-interpolation", "pendulum-regression", "physionet", "ushcn", "Prepared data is stored in"):
         assert name in result.stdout
 
 

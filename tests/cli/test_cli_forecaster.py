@@ -219,9 +219,7 @@ def test_kinds_are_declared_and_reported():
     assert "--kinds of 'visits' must be 'number'" in refused(*words, "--kinds", "visits=cuont")
     assert "Or declare categories in --kinds." in refused(*words)
     refusal = refused(*words, "--kinds", "sky=category,low=count")
-    assert (
-        "column 'low' must hold whole numbers of at least 0" in refusal and "in series 's00' at time 2024-01" in refusal
-    )
+    assert "column 'low' must hold integers of at least 0" in refusal and "in series 's00' at time 2024-01" in refusal
 
 
 def test_known_and_static_columns(tmp_path):

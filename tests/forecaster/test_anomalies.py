@@ -281,7 +281,7 @@ def test_runs_of_equal_values() -> None:
     assert not steady.repeats.any()
 
 
-@pytest.mark.filterwarnings("ignore:'Temp' was inferred to be of kind 'nonnegative'")  # it is -18 degrees twice
+@pytest.mark.filterwarnings("ignore:'Temp' has the inferred kind 'nonnegative'")  # it is -18 degrees twice
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "train"), [("ushcn", 300), ("physionet", 500)])
 @pytest.mark.filterwarnings("ignore:'.*' of series .* is once")

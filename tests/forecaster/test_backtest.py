@@ -249,13 +249,13 @@ def test_the_scores_of_fit_have_the_form_of_a_backtest(default):
         ({"horizon": 500}, "`horizon` must be so short that each cut has observations before and after it, got 500."),
         ({"every": -1}, "`every` must be longer than zero, got -1."),
         ({"cuts": 0}, "`cuts` must be from 1 to 1000, or a list of times, got 0."),
-        ({"cuts": 2.5}, "`cuts` must be a whole number, or a list of times, got 2.5."),
+        ({"cuts": 2.5}, "`cuts` must be an integer, or a list of times, got 2.5."),
         ({"cuts": []}, "`cuts` must have from 1 to 1000 times, got 0."),
         ({"cuts": ["2024-01-01"]}, "`cuts` must be numbers, as the times of the training table are"),
         ({"cuts": [900.0]}, "`cuts` must have a time with observations before it, and within `horizon` after it."),
         ({"cuts": [20.0], "every": 2}, "`every` must be left out if `cuts` is a list of times."),
         ({"level": 0}, "`level` must be per cent from 1 to 99.8"),
-        ({"n_jobs": 0}, "`n_jobs` must be a whole number of at least 1, got 0."),
+        ({"n_jobs": 0}, "`n_jobs` must be an integer of at least 1, got 0."),
     ],
 )
 def test_wrong_arguments_are_one_sentence(last, options, sentence):

@@ -36,13 +36,13 @@ def test_a_new_series_is_filtered_from_the_prior(trained):
 
 
 def test_a_variable_that_was_not_in_training(table, repeater):
-    refused(lambda: repeater.impute(table.assign(rain=1.0)), "'rain' was not in training", "'high', 'low'")
+    refused(lambda: repeater.impute(table.assign(rain=1.0)), "also has 'rain'", "'high', 'low'")
     chosen = fit(table, values=["high", "low"])  # who names the columns may have others beside them
     assert len(chosen.impute(table.assign(rain=1.0))) == len(repeater.impute(table))
     refused(lambda: repeater.impute(table.drop(columns="low")), "'low'")
     long = table.melt(["station", "date"], var_name="what").dropna()
     model = fit(long, variable="what", values="value")
-    refused(lambda: model.impute(long.replace("low", "rain")), "'rain' was not in training")
+    refused(lambda: model.impute(long.replace("low", "rain")), "also has 'rain'")
 
 
 def test_a_constant_variable(table):
@@ -129,12 +129,12 @@ def test_time_zones(table):
     tokyo = berlin.assign(date=berlin["date"].dt.tz_convert("Asia/Tokyo"))  # the same moments
     moved = model.forecast(tokyo, horizon="2D")
     assert (moved["date"] == said["date"]).all() and np.allclose(moved["mean"], said["mean"])
-    refused(lambda: model.forecast(table, horizon="2D"), "they have no time zone, it has one")
-    refused(lambda: fit(table).forecast(berlin, horizon="2D"), "they have a time zone, it has none")
+    refused(lambda: model.forecast(table, horizon="2D"), "they have no time zone, the table has one")
+    refused(lambda: fit(table).forecast(berlin, horizon="2D"), "they have a time zone, the table has none")
     refused(lambda: model.predict(berlin, at=["2024-03-01"]), "no time zone")
     for at in (["2024-03-01T00:00Z", "2024-03-01"], ["2024-03-01", "2024-03-01T00:00Z"]):
         refused(lambda at=at: model.predict(berlin, at=at), "no time zone")
-        refused(lambda at=at: fit(table).predict(table, at=at), "a time zone, it has none")
+        refused(lambda at=at: fit(table).predict(table, at=at), "a time zone, the table has none")
     assert len(model.predict(berlin, at=["2024-03-01T00:00+01:00"])) == 48
 
 
@@ -201,9 +201,9 @@ def test_levels(repeater, level):
 
 
 def test_other_arguments(table, repeater):
-    refused(lambda: repeater.sample(0, horizon="2D"), "`n`, which comes first, must be a whole number of at least 1")
+    refused(lambda: repeater.sample(0, horizon="2D"), "`n`, the first argument, must be an integer of at least 1")
     sample = inspect.unwrap(Forecaster.sample)  # as it is outside the tests, without checks of types
-    refused(lambda: sample(repeater, table, horizon="2D"), "`n`, which comes first,", "got DataFrame.")
+    refused(lambda: sample(repeater, table, horizon="2D"), "`n`, the first argument,", "got DataFrame.")
     refused(lambda: repeater.sample(2), "`at` must be given, or `horizon`")
     refused(lambda: Forecaster("crue", progress=False).fit(table, id="station", time="date"), "did you mean 'cru'?")
     refused(lambda: fit(table, time="when"), "'when'")
@@ -218,7 +218,7 @@ def test_other_arguments(table, repeater):
 
 @pytest.mark.parametrize("name", ["mean", "variable", "sample", "value", "lo-90", "hi-99.5"])
 def test_columns_called_like_those_of_the_answers(table, name):
-    sentence = f"must not have the name of a column of the answers, got {name!r}. Rename it."
+    sentence = f"must not have the name of a column of predictions, got {name!r}. Rename it."
     refused(lambda: fit(table.rename(columns={"station": name}), id=name), f"`id` {sentence}")
     refused(lambda: fit(table.rename(columns={"date": name}), time=name), f"`time` {sentence}")
 
@@ -276,7 +276,7 @@ def test_parameters_of_numpy(table):
     for seed in (-1, 1.5, True, "x", None):
         refused(
             lambda seed=seed: Forecaster("last-value").set_params(seed=seed).fit(table, id="station", time="date"),
-            "`seed` must be a whole number of at least 0",
+            "`seed` must be an integer of at least 0",
             repr(seed),
         )
     refused(lambda: Forecaster("cru").set_params(options=[1]).fit(table, time="date"), "`options` must be a mapping")
@@ -291,7 +291,7 @@ def test_none_is_the_training_table(table, repeater):
 def test_a_slip_of_the_pen_is_pointed_out(table):
     slipped = table.copy()
     slipped.loc[slipped.index[slipped["station"] == "s05"][3], "high"] = 3700.0
-    with pytest.warns(UserWarning, match=r"'high' of series 's05' is once 3700\. This .* makes \d+% of the variance"):
+    with pytest.warns(UserWarning, match=r"'high' of series 's05' is once 3700\. This .* causes \d+% of the variance"):
         fit(slipped)
 
 
@@ -327,7 +327,7 @@ def test_questions_that_name_no_series(table, repeater):
     assert len(repeater.predict(table, at=at[:0])) == 0
     single = table[table["station"] == "s00"].drop(columns="station")
     alone = fit(single, id=None)
-    refused(lambda: alone.predict(single, at={"s07": ["2024-06-01"]}), "had no column of ids", "s07")
+    refused(lambda: alone.predict(single, at={"s07": ["2024-06-01"]}), "has no column of ids", "s07")
     assert len(alone.predict(single, at={None: ["2024-06-01"]})) == 2
 
 
@@ -353,7 +353,7 @@ def test_dates_and_moments_in_one_column():
 
 
 def test_nanoseconds_are_said_to_be_cut(table):
-    with pytest.warns(UserWarning, match="'date' are cut to microseconds"):
+    with pytest.warns(UserWarning, match="'date' are rounded down to microseconds"):
         fit(table.assign(date=table["date"].astype("datetime64[ns]") + pd.Timedelta(7, unit="ns")))
 
 

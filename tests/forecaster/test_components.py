@@ -232,7 +232,7 @@ def test_what_is_refused(repeater, skewed, table) -> None:
         skewed.components(at=["2024-01-01"], horizon="2D")
     with pytest.raises(ValueError, match="not fitted yet"):
         Forecaster().components(table)
-    with pytest.raises(ValueError, match="`id` must not have the name of a column of the answers, got 'component'"):
+    with pytest.raises(ValueError, match="`id` must not have the name of a column of predictions, got 'component'"):
         Forecaster("mean").fit(table.rename(columns={"station": "component"}), id="component", time="date")
 
 

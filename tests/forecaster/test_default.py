@@ -58,7 +58,7 @@ def test_scores_stand_beside_every_rule(default):
 
 
 def test_the_same_seed_gives_the_same_numbers():
-    table = stations(20, 15, seed=9)
+    table = stations(30, 20, seed=9)
     first, second, other = (
         Forecaster(epochs=1, seed=seed, minutes=None, progress=False)
         .fit(table, id="station", time="date")

@@ -246,7 +246,7 @@ def test_a_damaged_kind_is_refused(model, tmp_path):
     damaged = json.loads(json.dumps(config))
     damaged["calibration"]["recalibration"]["logistic"][3][1] = -1.0
     write_config(tmp_path / "model", damaged)
-    with pytest.raises(ValueError, match="rise"):
+    with pytest.raises(ValueError, match="ascending"):
         Forecaster.load(tmp_path / "model")
 
 
@@ -291,8 +291,8 @@ def declared() -> Forecaster:
     ("column", "value", "words"),
     [
         ("rain", -3.0, "not be negative, because its kind is 'nonnegative', got -3 in series '7' at time 4"),
-        ("visits", -1.0, "whole numbers of at least 0, because its kind is 'count', got -1 in series '7' at time 4"),
-        ("visits", 1.5, "whole numbers of at least 0, because its kind is 'count', got 1.5 in series '7' at time 4"),
+        ("visits", -1.0, "integers of at least 0, because its kind is 'count', got -1 in series '7' at time 4"),
+        ("visits", 1.5, "integers of at least 0, because its kind is 'count', got 1.5 in series '7' at time 4"),
         ("ventilated", 2.0, "hold 0 or 1, because its kind is 'binary', got 2 in series '7' at time 4"),
         ("sky", "hail", "training table, 'clear', 'fog', 'rain', got 'hail' in series '7' at time 4"),
     ],
@@ -327,7 +327,7 @@ def test_dates_in_errors_are_dates():
 def test_an_inferred_kind_refuses_nothing(model):
     table = clinic(30, 12)
     table.loc[:2, ["rain", "visits", "ventilated"]] = [-1.0, 0.5, 3.0]
-    with pytest.warns(UserWarning, match="inferred to be of kind"):
+    with pytest.warns(UserWarning, match="has the inferred kind"):
         said = model.forecast(table, horizon=2)
     assert np.isfinite(said["mean"]).all()
     assert model.stream().update(0, 1.0, {"rain": -1.0, "ventilated": 3.0})

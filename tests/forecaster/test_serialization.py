@@ -87,7 +87,7 @@ def test_a_folder_of_a_newer_version(folder):
 
 def test_what_is_no_model_folder(folder, tmp_path, trained):
     refused(tmp_path / "nowhere", "there is no model folder")
-    refused(tmp_path, "not the folder of a model")
+    refused(tmp_path, "not the complete folder of a model")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep")
     (tmp_path / "other").mkdir()
@@ -110,7 +110,7 @@ def test_what_cannot_be_saved_leaves_no_trace(trained, folder, tmp_path):
     odd = copy.copy(trained).set_params(options={"num_basis": object()})
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for place in (folder, tmp_path / "new"):
-        with pytest.raises(ValueError, match="the parameters must be such that JSON can hold them"):
+        with pytest.raises(ValueError, match="the parameters must be values that JSON can represent"):
             odd.save(place)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before and not (tmp_path / "new").exists()
 

@@ -233,7 +233,7 @@ def test_start_values() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"size": 0}, "`size` must be a whole number"),
+        ({"size": 0}, "`size` must be an integer"),
         ({"time_constants": [1.0, 0.0]}, "`time_constants` must be positive and finite, got 0.0"),
         ({"periods": [math.inf]}, "`periods` must be positive and finite, got inf"),
         ({"level": -1.0}, "`level` must be positive"),

@@ -40,5 +40,5 @@ def test_without_bins_the_inputs_stay_as_they_are():
 
 @pytest.mark.parametrize("binned", [[3], [-1]])
 def test_numbers_that_are_no_inputs(binned):
-    with pytest.raises(ValueError, match="`binned` must be numbers of inputs"):
+    with pytest.raises(ValueError, match="`binned` must be indices of inputs"):
         model(binned=binned)

@@ -202,7 +202,7 @@ def test_a_damaged_library_is_made_anew_and_a_cache_that_cannot_be_written_is_do
     kept = load(quick, tmp_path)
     assert (kept.stdout, kept.stderr) == ("True\n", "")
     nowhere = load(quick, Path("/proc/nowhere"))
-    assert nowhere.stdout == "True\n" and "CRU_CACHE_DIR can name a folder" in nowhere.stderr
+    assert nowhere.stdout == "True\n" and "set CRU_CACHE_DIR to a folder" in nowhere.stderr
 
 
 def _others_file(path) -> None:

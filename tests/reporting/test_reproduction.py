@@ -125,7 +125,7 @@ def test_the_time_budget_stops_what_is_under_way(tmp_path, scripts):
     cells = missing(["pendulum-regression"], ["gru", "cru"], seeds=1, ledger_path=tmp_path / "l", folder=tmp_path)
     lines = []
     assert reproduce(cells, hours=1 / 3600, jobs=1, say=lines.append) == []
-    assert lines[-1] == "stop   pendulum-regression gru seed 0: its last epoch is kept"
+    assert lines[-1] == "stop   pendulum-regression gru seed 0: its last epoch is stored"
 
 
 def test_a_real_cell_from_start_to_ledger(tmp_path, monkeypatch, ushcn_dir):
@@ -165,5 +165,5 @@ def test_groups_come_one_after_another(tmp_path):
     assert names(found) == [("ushcn-interpolation", name, seed) for name, seed in (("gru", 0), ("gru", 1), ("mean", 0))]
     assert Group.parse("") == ([], [], 1)
     for wrong in ("a:b:c", "a:b:1:d"):
-        with pytest.raises(ValueError, match="`groups` must look like PRESETS:MODELS:SEEDS"):
+        with pytest.raises(ValueError, match="`groups` must have the form PRESETS:MODELS:SEEDS"):
             Group.parse(wrong)

@@ -72,7 +72,7 @@ def test_folders_without_a_run(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         find_folders([tmp_path / "nowhere"])
     (tmp_path / "settings.json").write_text(json.dumps({"data": {}})[:-3])
-    with pytest.raises(ValueError, match="cut off or not JSON"):
+    with pytest.raises(ValueError, match="truncated or not JSON"):
         read_folder(tmp_path)
 
 
@@ -90,7 +90,7 @@ def test_settings_of_other_programs_are_passed_over(pendulum_runs, tmp_path):
         (tmp_path / name / "settings.json").write_text(text)
     assert [folder.path for folder in find_folders([tmp_path])] == [run]
     (run / "settings.json").write_text("{")  # of a run, so that it has to be said
-    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} .*is cut off"):
+    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} .*is truncated"):
         find_folders([tmp_path])
 
 

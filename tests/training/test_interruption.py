@@ -46,7 +46,9 @@ def test_the_first_one_ends_the_loop_at_once_and_keeps_the_complete_epochs(capsy
     with StopOnInterrupt(watched) as callback:
         loop = train(callback)
     assert loop.progress.epoch == 2 and watched.steps == 2 * loop.batches + 1
-    assert callback.warning == "Ctrl-C ended the training after 2 of 5 epochs. The best epoch so far is kept."
+    assert (
+        callback.warning == "Ctrl-C ended the training after 2 of 5 epochs. The model has the weights of the best one."
+    )
     assert capsys.readouterr().err == (
         "\nThe training ends after 2 complete epochs. Press Ctrl-C again to stop without a result.\n"
     )
@@ -67,7 +69,7 @@ def test_before_the_training_it_stops_and_after_it_nothing_is_lost(capsys) -> No
         loop = train(callback)
         press()
         assert loop.progress.epoch == 5 and callback.warning is None
-    assert "Calibration goes on." in capsys.readouterr().err
+    assert "The calibration continues." in capsys.readouterr().err
 
 
 def test_other_handlers_and_threads_are_left_alone() -> None:

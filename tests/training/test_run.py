@@ -232,7 +232,7 @@ def test_repeated_nonfinite_steps_stop_the_run_and_name_the_place(splits, tmp_pa
     with pytest.raises(RunError) as error:
         loop.run()
     message = str(error.value)
-    assert "not finite in 3 steps in a row" in message and "epoch 2, batch 4" in message
+    assert "not finite in 3 consecutive steps" in message and "epoch 2, batch 4" in message
     assert "series s" in message and "the gradient of output" in message
     assert read_checkpoint(tmp_path / "last.safetensors")[1]["progress"]["epoch"] == 1
 
@@ -244,7 +244,7 @@ def test_a_gradient_that_adam_cannot_square_is_skipped_too(worse, splits, tmp_pa
     original, weights = loop.model.loss, next(loop.model.parameters())
     loop.model.loss = lambda batch, *, progress=1.0: original(batch, progress=progress) + worse(weights).sum()
     before = {name: p.detach().clone() for name, p in loop.model.named_parameters()}
-    with pytest.raises(RunError, match="2 steps in a row"):
+    with pytest.raises(RunError, match="2 consecutive steps"):
         loop.run()
     assert all(torch.equal(p, before[name]) for name, p in loop.model.named_parameters())
     assert not loop.optimizer.state

@@ -1,4 +1,4 @@
-"""The ``cru`` command. Each command is one file. Heavy libraries are imported when a command runs."""
+"""The ``cru`` command. Each command is one file, and imports heavy libraries only when it runs."""
 
 from importlib.util import find_spec
 from typing import Annotated

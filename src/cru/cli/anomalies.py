@@ -1,4 +1,4 @@
-"""``cru anomalies``: report how unexpected each observation of a table is."""
+"""``cru anomalies``: the p-value of each observation of a table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +13,12 @@ def anomalies(
     model: ModelFolder,
     out: TableFile,
     table: Annotated[
-        Path | None, typer.Argument(help="Table with the columns of training. Default: the training table.")
+        Path | None, typer.Argument(help="Table with the columns of the training table. Default: the training table.")
     ] = None,
     level: Annotated[float, typer.Option(help="An observation with a smaller p-value is an anomaly.")] = 0.001,
     allow_code: AllowCode = False,
 ) -> None:
-    """Judge every observation by the ones before it, and write a long table with p-values."""
+    """Compare every observation with its prediction from earlier ones, and write a long table with p-values."""
     from cru.data.table_files import write_file
     from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending

@@ -1,4 +1,4 @@
-"""``cru backtest``: forecast the past of a table, and compare with what happened."""
+"""``cru backtest``: forecasts of the past of a table, compared with the observations."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,21 +14,29 @@ MICROSECONDS = 3.6e9  # in an hour
 
 def backtest(
     model: ModelFolder,
-    horizon: Annotated[str, typer.Option(help='How far to predict: "30D", "6h", or a number if times are numbers.')],
+    horizon: Annotated[
+        str, typer.Option(help='Longest lead time of the predictions: "30D", "6h", or a number if times are numbers.')
+    ],
     table: Annotated[Path | None, typer.Argument(help="Observations. Default: the training table.")] = None,
     every: Between = None,
     cuts: Cuts = "5",
     refit: Annotated[
-        bool, typer.Option("--refit", help="Fit again before each cut. Otherwise, the model may know the table.")
+        bool,
+        typer.Option(
+            "--refit", help="Fit a new model to the observations before each cut. Otherwise, scores can be too good."
+        ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Output file for the predictions: .csv or .parquet. Leads of dates in hours.")
+        Path | None,
+        typer.Option(
+            help="Output file for the predictions: .csv or .parquet. If times are dates, lead times are in hours."
+        ),
     ] = None,
     level: Level = None,
     n_jobs: Jobs = 1,
     allow_code: AllowCode = False,
 ) -> None:
-    """Cut every series at several times, predict what follows, and score the model next to naive baselines."""
+    """Cut every series at several times, predict the observations after each cut, and score model and baselines."""
     from cru.data.table_files import write_file
     from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
@@ -58,7 +66,7 @@ def backtest(
 
 
 def _in_hours(predictions: Any) -> Any:
-    """Return the predictions with lead times in hours if they are durations, which files of tables do not have."""
+    """Convert lead times that are durations to hours, because table files have no durations."""
     import narwhals as nw
 
     frame = nw.from_native(predictions, eager_only=True)

@@ -1,4 +1,4 @@
-"""``cru compare``: fit several models to the past of a table, and score their forecasts of the rest."""
+"""``cru compare``: scores of several models, fitted to the past of a table, on the rest of the table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,9 @@ AUTO = "auto"  # name of the default model
 def compare(
     table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per observation.")],
     time: Annotated[str, typer.Option(help="Column of times: numbers, or dates like 2024-01-31T12:00.")],
-    horizon: Annotated[str, typer.Option(help='How far to predict: "30D", "6h", or a number if times are numbers.')],
+    horizon: Annotated[
+        str, typer.Option(help='Longest lead time of the forecasts: "30D", "6h", or a number if times are numbers.')
+    ],
     models: Annotated[
         str, typer.Option(help="Models of `cru models`, separated by commas. auto is the default of `cru fit`.")
     ] = AUTO,
@@ -25,20 +27,26 @@ def compare(
     values: Annotated[
         str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
     ] = None,
-    variable: Annotated[str | None, typer.Option(help="Column of variable names, for a long table.")] = None,
+    variable: Annotated[
+        str | None, typer.Option(help="Column of variable names, for a long table (one row per value).")
+    ] = None,
     known: Known = None,
     static: Static = None,
-    average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
+    average: Annotated[
+        bool, typer.Option("--average", help="Average the rows of a series that have the same time.")
+    ] = False,
     every: Between = None,
     cuts: Cuts = "1",
     by: By = "",
     epochs: Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)] = None,
-    minutes: Annotated[float, typer.Option(help="Limit of each training. 0 means no limit.", min=0.0)] = 4.0,
-    seed: Annotated[int, typer.Option(help="Seed of split, initial weights and withheld values.", min=0)] = 0,
+    minutes: Annotated[
+        float, typer.Option(help="Limit of each training, in minutes of processor time. 0 means no limit.", min=0.0)
+    ] = 4.0,
+    seed: Annotated[int, typer.Option(help="Seed of the split, initial weights and withheld values.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Output file for the scores: .csv or .parquet.")] = None,
     n_jobs: Jobs = 1,
 ) -> None:
-    """Fit each model to the observations before a cut, and score its forecasts next to naive baselines."""
+    """Fit each model to the observations before a cut, and score its forecasts and those of naive baselines."""
     from cru.data.table_files import write_file
     from cru.errors import InputError
     from cru.forecaster import Forecaster

@@ -1,4 +1,4 @@
-"""``cru data``: list, prepare and show datasets, and write sample tables."""
+"""``cru data``: the commands that list, prepare and show datasets, and write sample tables."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from cru.cli.printing import make_console
 app = typer.Typer(help="List, prepare and show datasets, and write sample tables.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A dataset of `cru data list`.")]
-Seed = Annotated[int, typer.Option(help="Seed of simulation, split and subsampling.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of the simulation, the split and the subsampling.", min=0)]
 
 
 @app.command("list")
@@ -22,11 +22,11 @@ def list_() -> None:
     from cru.data.cache import cache_dir, prepared
     from cru.data.datasets import DATASETS
 
-    table = Table("name", "what it is", "source", "prepared", box=None, pad_edge=False)
+    table = Table("name", "description", "source", "prepared", box=None, pad_edge=False)
     for entry in DATASETS.values():
         table.add_row(entry.name, entry.about, entry.source, ", ".join(prepared(entry.name)) or "not yet")
     make_console().print(table)
-    make_console().print(f"\nPrepared data is kept in {cache_dir()}.", soft_wrap=True)
+    make_console().print(f"\nPrepared data is stored in {cache_dir()}.", soft_wrap=True)
 
 
 @app.command()
@@ -54,7 +54,7 @@ def prepare(name: Name, data_dir: DataDir = None, seed: Seed = 0) -> None:
     splits = dataset(name).load(data_dir=data_dir, seed=seed, progress=make_console().is_terminal)
     counts = ", ".join(f"{len(part):,} {which}" for which, part in zip(splits._fields, splits, strict=True))
     took = time.perf_counter() - start
-    make_console().print(f"{name} is ready in {took:.1f} s: {counts} series. Kept in {cache_dir()}.", soft_wrap=True)
+    make_console().print(f"{name} is ready in {took:.1f} s: {counts} series. Stored in {cache_dir()}.", soft_wrap=True)
 
 
 @app.command()
@@ -64,7 +64,7 @@ def show(
     seed: Seed = 0,
     out: FigureFile = None,
 ) -> None:
-    """Show counts, gaps and missing rates of the training set, and write a figure of some series or frames."""
+    """Show counts, gaps and missing rates of the training set, and draw some of its series or images."""
     from rich.table import Table
 
     from cru.data import summary
@@ -82,7 +82,7 @@ def show(
     console.print(sizes)
     rows_of_features = summary.features(splits.train)
     if rows_of_features:
-        table = Table("training set", "unit", "missing", "least", "mean", "most", box=None, pad_edge=False)
+        table = Table("training set", "unit", "missing", "min", "mean", "max", box=None, pad_edge=False)
         for row in rows_of_features:
             table.add_row(*row)
         console.print("", table, sep="\n")

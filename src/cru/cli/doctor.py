@@ -1,4 +1,4 @@
-"""``cru doctor``: show what is installed on this machine, and what is missing."""
+"""``cru doctor``: the installed and the missing parts of this machine."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from cru.cli.printing import make_console
 
 
 def doctor() -> None:
-    """Print versions, devices, compilers, data folders, and what is missing."""
+    """Print versions, devices, compilers, data folders, and missing parts."""
     from rich.table import Table
 
     table = Table(show_header=False, box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""Print an error of a command as one sentence, and choose the exit code."""
+"""Error messages of commands, as one sentence without a traceback, and their exit codes."""
 
 from typing import Any, NoReturn
 
@@ -10,12 +10,12 @@ from cru.errors import InputError, RunError, printable
 FAILED = 1  # the run started and could not continue
 USER_ERROR = 2
 INTERRUPTED = 130  # the code of a shell for a command that Ctrl-C ended
-_UsageError: Any = typer.BadParameter.__base__  # of click, which typer has inside
+_UsageError: Any = typer.BadParameter.__base__  # of click, which typer includes
 _OTHER_NAMES = {"duplicates": "average", "late": "drop_late"}  # Python arguments whose option has another name
 
 
 class ErrorHandlingGroup(TyperGroup):
-    """A group of commands that prints errors for users without a traceback."""
+    """A group of commands that prints the errors of users without a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words before the command. Print an error as one line."""
@@ -51,7 +51,7 @@ class ErrorHandlingGroup(TyperGroup):
 
 
 def print_usage_error(error: Any) -> NoReturn:
-    """Print a wrong word or a missing option as one line, and exit. A group without a command prints its help."""
+    """Print a usage error, such as a missing option, as one line, and exit. A group without command prints its help."""
     if type(error).__name__ == "NoArgsIsHelpError":
         raise error
     message = " ".join(error.format_message().split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""``cru figure``: draw a figure from runs, or of the runtime of this machine."""
+"""``cru figure``: figures of runs, or of the runtime on this machine."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Name(StrEnum):
-    """The figures of `cru.reporting.run_figures`. They are repeated here, so that the help imports nothing heavy."""
+    """The figures of `cru.reporting.run_figures`. This copy lets the help import nothing heavy."""
 
     runtime = "runtime"
     gain_noise = "gain-noise"
@@ -40,13 +40,13 @@ def figure(
     ] = None,
     count: Annotated[int, typer.Option(help="Number of test series.", min=1)] = 200,
     reproduce: Annotated[
-        bool, typer.Option("--reproduce", help="Use full runs in RUNS or in runs/, and train the missing ones.")
+        bool, typer.Option("--reproduce", help="Use unshortened runs in RUNS or in runs/, and train the missing ones.")
     ] = False,
     data_dir: DataDir = None,
     ledger: Ledger = DEFAULT_LEDGER,
     allow_code: AllowCode = False,
 ) -> None:
-    """Draw a figure from runs. The figure runtime measures this machine instead."""
+    """Draw a figure from runs. The figure `runtime` needs no runs: it measures this machine."""
     from cru.reporting.figures import check_path, save
     from cru.reporting.run_figures import FigureInput, draw
     from cru.reporting.run_folder import find_folders

@@ -1,4 +1,4 @@
-"""``cru fit``: fit a forecaster to a table."""
+"""``cru fit``: a forecaster that is fitted to a table."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,9 @@ def fit(
     values: Annotated[
         str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
     ] = None,
-    variable: Annotated[str | None, typer.Option(help="Column of variable names, for a long table.")] = None,
+    variable: Annotated[
+        str | None, typer.Option(help="Column of variable names, for a long table (one row per value).")
+    ] = None,
     kinds: Annotated[
         str | None,
         typer.Option(
@@ -31,15 +33,22 @@ def fit(
     ] = None,
     known: Known = None,
     static: Static = None,
-    average: Annotated[bool, typer.Option("--average", help="Average several rows of a series at one time.")] = False,
-    model: Annotated[str, typer.Option(help="A model of `cru models`, or module:Class.")] = "mlp",
+    average: Annotated[
+        bool, typer.Option("--average", help="Average the rows of a series that have the same time.")
+    ] = False,
+    model: Annotated[str, typer.Option(help="A model of `cru models`, or module:Class of your own.")] = "mlp",
     base: Annotated[
-        bool, typer.Option("--base/--no-base", help="Add the model to a structural model, or use it alone.")
+        bool,
+        typer.Option(
+            "--base/--no-base", help="Add the model to a structural model of levels and seasons, or use it alone."
+        ),
     ] = True,
-    calendar: Annotated[bool, typer.Option(help="Use hour, weekday and season where times are dates.")] = True,
+    calendar: Annotated[bool, typer.Option(help="Use hour, weekday and season if times are dates.")] = True,
     epochs: Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)] = None,
-    minutes: Annotated[float, typer.Option(help="Limit of processor time. 0 means no limit.", min=0.0)] = 4.0,
-    seed: Annotated[int, typer.Option(help="Seed of split, initial weights and withheld values.", min=0)] = 0,
+    minutes: Annotated[
+        float, typer.Option(help="Limit of the training, in minutes of processor time. 0 means no limit.", min=0.0)
+    ] = 4.0,
+    seed: Annotated[int, typer.Option(help="Seed of the split, initial weights and withheld values.", min=0)] = 0,
     history: Annotated[bool, typer.Option(help="Store the observations in the folder, for `cru forecast`.")] = True,
 ) -> None:
     """Fit a model to a table of irregular observations. Write a folder for `forecast`, `impute`, `plot`, `stream`.

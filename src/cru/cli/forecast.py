@@ -1,4 +1,4 @@
-"""``cru forecast``: forecast every series after its last observation."""
+"""``cru forecast``: forecasts of every series after its last observation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +11,17 @@ from cru.cli.printing import make_console, print_warnings
 
 def forecast(
     model: ModelFolder,
-    horizon: Annotated[str, typer.Option(help='Horizon: "30D", "6h", or a number if times are numbers.')],
+    horizon: Annotated[
+        str, typer.Option(help='Longest lead time of the forecasts: "30D", "6h", or a number if times are numbers.')
+    ],
     out: TableFile,
     table: Annotated[
         Path | None, typer.Argument(help="Observations to start from. Default: the training table.")
     ] = None,
     every: Annotated[str | None, typer.Option(help="Step between forecasts. Default: about the typical gap.")] = None,
     known: Annotated[
-        Path | None, typer.Option(help="File with the id, time and known columns of the future. See `cru fit --known`.")
+        Path | None,
+        typer.Option(help="Table file with the id, time and known columns of the future. See `cru fit --known`."),
     ] = None,
     level: Level = None,
     allow_code: AllowCode = False,

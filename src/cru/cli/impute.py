@@ -1,4 +1,4 @@
-"""``cru impute``: estimate every missing value of a table."""
+"""``cru impute``: estimates of every missing value of a table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ def impute(
     model: ModelFolder,
     out: TableFile,
     table: Annotated[
-        Path | None, typer.Argument(help="Table with the columns of training. Default: the training table.")
+        Path | None, typer.Argument(help="Table with the columns of the training table. Default: the training table.")
     ] = None,
     level: Level = None,
     allow_code: AllowCode = False,

@@ -1,4 +1,4 @@
-"""``cru list``: list presets, models and datasets."""
+"""``cru list``: the presets, models and datasets."""
 
 from cru.cli.printing import make_console
 
@@ -18,7 +18,7 @@ def list_() -> None:
     }
     console = make_console()
     for kind, known in kinds.items():
-        table = Table(kind, "what it is", box=None, pad_edge=False)
+        table = Table(kind, "description", box=None, pad_edge=False)
         for name, about in known.items():
             table.add_row(name, about)
         console.print(table, "", sep="\n")

@@ -1,4 +1,4 @@
-"""``cru models``: list the models with their numbers of parameters, or the options of one model."""
+"""``cru models``: the models with their numbers of parameters, or the options of one model."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ def models(
         return
     from cru.training.paper import PAPER_DATASETS
 
-    table = Table("name", "what it is", box=None, pad_edge=False)
+    table = Table("name", "description", box=None, pad_edge=False)
     for dataset in PAPER_DATASETS:
         table.add_column(dataset.replace("-", "\n"), justify="right")
     for model, about in MODELS.items():

@@ -21,11 +21,14 @@ FigureFile = Annotated[Path | None, typer.Option(help="Output file: .png, .svg o
 ModelFolder = Annotated[Path, typer.Argument(help="A folder that `cru fit` wrote.")]
 TableFile = Annotated[Path, typer.Option(help="Output file: .csv or .parquet.")]
 Level = Annotated[
-    list[float] | None, typer.Option(help="Level of an interval in per cent; may be repeated [50 and 90].")
+    list[float] | None,
+    typer.Option(help="Level of an interval in per cent. Repeat the option for several. Default: 50 and 90."),
 ]
 Cuts = Annotated[str, typer.Option(help="Number of cuts of each series, or times of cuts separated by commas.")]
 Between = Annotated[str | None, typer.Option(help="Time between two cuts. Default: the horizon or less.")]
-By = Annotated[str, typer.Option(help="Groups of the scores: any of variable, lead, series, separated by commas.")]
+By = Annotated[
+    str, typer.Option(help="Groups of the scores: any of variable, lead (time), series, separated by commas.")
+]
 Jobs = Annotated[int, typer.Option("--jobs", help="Number of processes.", min=1)]
 Known = Annotated[
     str | None,
@@ -38,7 +41,7 @@ Static = Annotated[
     str | None, typer.Option(help="Columns with one number or category for each series, separated by commas.")
 ]
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Import the module:Class that the folder names. This runs its code.")
+    bool, typer.Option("--allow-code", help="Import the model class that the folder names. This runs its code.")
 ]
 
 
@@ -49,12 +52,12 @@ def find_own_code(model: str = "", *, allow_code: bool = False) -> None:
 
 
 def as_length(text: str | None, forecaster: "Forecaster") -> float | str | None:
-    """Convert a duration to a number if times are numbers. The forecaster rejects anything else."""
+    """Convert a duration to a number if times are numbers. The forecaster checks the result."""
     return as_time(text, forecaster.clock_)
 
 
 def as_time(text: str | None, clock: "Clock") -> float | str | None:
-    """Convert a time or a duration to a number if times are numbers. The clock rejects anything else."""
+    """Convert a time or a duration to a number if times are numbers. The clock checks the result."""
     if text is None or clock.kind != "number":
         return text
     try:
@@ -76,7 +79,7 @@ def as_names(text: str | None) -> list[str] | None:
 
 
 def as_known(text: str | None) -> dict[str, float | str | None] | None:
-    """Convert the option --known to a mapping from names to fills. The forecaster rejects other fills.
+    """Convert the option --known to a mapping from names to fills. The forecaster checks the fills.
 
     >>> from cru.cli.options import as_known
     >>> as_known("plan,price=last,dose=0")

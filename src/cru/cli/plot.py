@@ -1,4 +1,4 @@
-"""``cru plot``: draw one series with its mean and prediction intervals."""
+"""``cru plot``: a figure of one series with its mean and prediction intervals."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +14,9 @@ def plot(
     table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the columns of the training table.")],
     series: Annotated[str | None, typer.Option(help="The id of the series. Default: the first of the table.")] = None,
     horizon: Annotated[
-        str | None, typer.Option(help="Horizon after the last observation. Default: a tenth of the time shown.")
+        str | None, typer.Option(help="Length of the forecast. Default: a tenth of the time shown.")
     ] = None,
-    last: Annotated[
-        str | None, typer.Option(help='Show this much of the series, up to its last observation: "90D".')
-    ] = None,
+    last: Annotated[str | None, typer.Option(help='Show only the end of the series, such as its last "90D".')] = None,
     variable: Annotated[str | None, typer.Option(help="Draw only this variable.")] = None,
     components: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""``cru report``: write an HTML page of runs."""
+"""``cru report``: an HTML page of runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,9 @@ def report(
     out: Annotated[Path, typer.Option(help="Output file.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     series: Annotated[int, typer.Option(help="Number of test series of each experiment.", min=1)] = 12,
-    runtime: Annotated[bool, typer.Option("--runtime", help="Measure the runtime of the layers by M.")] = False,
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Measure the runtime of the layers by the latent size M.")
+    ] = False,
     data_dir: DataDir = None,
     allow_code: AllowCode = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``cru reproduce``: run all experiments of the paper."""
+"""``cru reproduce``: all experiments of the paper."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +14,15 @@ from cru.errors import RunError
 def reproduce(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="PRESETS:MODELS:SEEDS, with commas. Groups run in order and replace the options."),
+        typer.Argument(
+            help="PRESETS:MODELS:SEEDS, each separated by commas. Groups run in order. They replace "
+            "--presets, --models and --seeds."
+        ),
     ] = None,
     presets: Annotated[
-        str, typer.Option(help="Presets, with commas. Default: those of Tables 1-3 and of the figures.")
+        str, typer.Option(help="Presets, separated by commas. Default: those of Tables 1-3 and of the figures.")
     ] = "",
-    models: Annotated[str, typer.Option(help="Models, with commas. Default: all.")] = "",
+    models: Annotated[str, typer.Option(help="Models, separated by commas. Default: all.")] = "",
     seeds: Annotated[int, typer.Option(help="Number of seeds of each model: 0, 1, ...", min=1)] = 5,
     hours: Annotated[float, typer.Option(help="Time limit.", min=0.0)] = 2.0,
     jobs: Annotated[int, typer.Option(help="Number of parallel runs, with one thread each.", min=1)] = 2,
@@ -28,9 +31,9 @@ def reproduce(
     ledger: Ledger = DEFAULT_LEDGER,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the missing runs.")] = False,
 ) -> None:
-    """Run the experiments of the paper that are not in the ledger, the cheapest first, then those of the figures.
+    """Run the experiments of the paper that are not in the ledger, the shortest first, then those of the figures.
 
-    Call it again to continue.
+    Run the command again to continue.
     """
     from cru.reporting.ledger import read
     from cru.reporting.reproduction import Group, missing_in, split_names
@@ -45,7 +48,7 @@ def reproduce(
         selected += RUNS.values()
     cells = missing_in(selected, ledger_path=ledger, folder=out)
     total = sum(cell.seconds for cell in cells) / 3600
-    source = "" if read(ledger) else ", estimated from the seconds of the paper, which are far too long"
+    source = "" if read(ledger) else ", estimated from the epoch times of the paper, which are far too long"
     console.print(f"{len(cells)} runs are missing, about {total:.1f} hours on one core{source}.", soft_wrap=True)
     if dry_run:
         for cell in cells:

@@ -1,4 +1,4 @@
-"""``cru run``: train and score one model on one preset with one seed."""
+"""``cru run``: training and scores of one model on one preset with one seed."""
 
 import sys
 from pathlib import Path
@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 
 def run(
     preset: Annotated[str, typer.Argument(help="A preset of `cru list`, or the path of a TOML file.")],
-    model: Annotated[str, typer.Option(help="A model of `cru list`, or module:Class.")] = "cru",
+    model: Annotated[str, typer.Option(help="A model of `cru list`, or module:Class of your own.")] = "cru",
     seed: Annotated[
-        int, typer.Option(help="Seed of initial weights and order. For the data, use --set data.seed=.", min=0)
+        int,
+        typer.Option(
+            help="Seed of the initial weights and the order of series. For the data, use --set data.seed=.", min=0
+        ),
     ] = 0,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: training.epochs=5.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting, such as training.epochs=5. Repeat the option for several.",
+        ),
     ] = None,
     data_dir: DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/PRESET/MODEL-SEED.")] = None,

@@ -1,4 +1,4 @@
-"""Print tables of scores."""
+"""Tables of scores on the console."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ def print_errors(console: "Console", rows: Sequence[Mapping[str, Any]], title: s
     """Print the mean absolute error of every model, one row for each group. The best one is bold.
 
     Args:
-        console: to print to.
+        console: the console to print to.
         rows: the keys of a group, "count", and the error of each model.
-        title: of the table.
-        style: format of a number.
+        title: the title of the table.
+        style: the format of a number.
     """
     from rich.table import Table
     from rich.text import Text
@@ -43,7 +43,7 @@ def print_better_baselines(
     """Print every group in which a naive baseline is better by more than noise.
 
     Args:
-        console: to print to.
+        console: the console to print to.
         rows: `scores_["table"]`.
         details: `scores_["details"]`.
     """
@@ -57,7 +57,13 @@ def print_better_baselines(
 
 
 def print_scores(console: "Console", table: Mapping[str, Sequence[Any]], title: str) -> None:
-    """Print the table of `Comparison.table`, one row for each group and model."""
+    """Print the table of `Comparison.table`, one row for each group and model.
+
+    Args:
+        console: the console to print to.
+        table: columns by name.
+        title: the title of the table.
+    """
     from rich.table import Table
 
     names = [name for name in table if name not in ("low", "high")]

@@ -1,4 +1,4 @@
-"""``cru`` without a command: the first three commands that a new user wants."""
+"""``cru`` without a command: the first three commands for a new user."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ START = """Fit a table of irregular observations, forecast it, and look at it:
 
 
 class CommandGroup(ErrorHandlingGroup):
-    """All commands. Without a command, print the first three that a new user wants."""
+    """The group of all commands. A call without a command prints the first three for a new user."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of a call."""
+        """Parse the words of a call. Print `START` if there are none."""
         if not args:
             typer.echo(START)
             ctx.exit()

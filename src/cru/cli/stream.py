@@ -1,4 +1,4 @@
-"""``cru stream``: read observations and write predictions as JSON lines."""
+"""``cru stream``: predictions for observations, both as JSON lines."""
 
 import json
 import os
@@ -22,21 +22,29 @@ def stream(
     model: ModelFolder,
     ahead: Annotated[str | None, typer.Option(help="Lead time of the predictions, such as 6h. Default: 0.")] = None,
     level: Annotated[
-        list[float] | None, typer.Option(help="Level of an interval in per cent; may be repeated.")
+        list[float] | None,
+        typer.Option(help="Level of an interval in per cent. Repeat the option for several. Default: 90."),
     ] = None,
     drop_late: Annotated[
         bool,
-        typer.Option("--drop-late", help="Drop an observation before the last one of its series, without an error."),
+        typer.Option(
+            "--drop-late", help="Drop observations that arrive after a later one of their series, without an error."
+        ),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option(help="A table of first observations, for example that of training, if there is no state yet."),
+        typer.Option(
+            help="Table of the first observations, such as the training table. Unused if the file of --state exists."
+        ),
     ] = None,
     state: Annotated[
         Path | None, typer.Option(help="Continue from this file if it exists, and store the state in it at the end.")
     ] = None,
     anomalies: Annotated[
-        float | None, typer.Option(help="Also judge each observation at this level, such as 0.001.")
+        float | None,
+        typer.Option(
+            help="Also write the p-value of each observation. An anomaly has a smaller one than this level, say 0.001."
+        ),
     ] = None,
     allow_code: AllowCode = False,
 ) -> None:
@@ -44,8 +52,9 @@ def stream(
 
     A line {"id": "a", "time": 1.5, "values": {"x": 2.0}} is an observation. A line without values is a query. A model
     that was fitted without ids needs no id. Known and static columns belong to the values. "known": {"plan": 3} has the
-    known values of a query. After an observation with --ahead, they are those at the lead time, by default the same as
-    those of the observation. The response to a wrong line is {"line": 3, "error": "..."}, and the stream continues.
+    known values of a query. With --ahead, "known" of an observation has the known values at the lead time. By default,
+    they are those of the observation. The response to an invalid line is {"line": 3, "error": "..."}, and the stream
+    continues.
     """
     from cru.forecaster import Forecaster
     from cru.forecaster.anomalies import check_level
@@ -98,8 +107,8 @@ def _stream(live: "Stream", gap: float, levels: tuple[float, ...], judged: float
 class Stop:
     """Handler of SIGINT, SIGTERM and SIGHUP. The first signal ends the stream, but not within a line.
 
-    A line that is half processed would leave a wrong state. A second signal does not interrupt the saving of the state.
-    The handler is also needed because polars changes that of Ctrl-C: it then waits for the end of a read, which may
+    A partly processed line would leave a wrong state. A second signal does not interrupt the saving of the state. The
+    handler is also needed because polars replaces that of Ctrl-C. The new one waits for the end of a read, which may
     never come.
     """
 
@@ -128,7 +137,19 @@ class Stop:
 def respond_all(
     live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop, judged: float | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield a response for each line that is not blank, until the end of the input or a stop signal."""
+    """Yield a response for each line that is not blank, until the end of the input or a stop signal.
+
+    Args:
+        live: the stream of the forecaster.
+        lines: the lines of the input.
+        gap: the lead time of the predictions, as a number.
+        levels: the levels of the intervals, in per cent.
+        stop: the handler of signals.
+        judged: the level below which a p-value is an anomaly. None: no p-values.
+
+    Raises:
+        KeyboardInterrupt: a signal arrived.
+    """
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -147,8 +168,11 @@ def respond_all(
 def respond(
     live: "Stream", line: bytes, gap: float, levels: tuple[float, ...], judged: float | None = None
 ) -> dict[str, Any]:
-    """Process one line and predict. If ``judged`` is given, also judge an observation at this level."""
+    """Process one line and predict. The arguments are those of `respond_all`.
 
+    Raises:
+        ValueError: the line is not valid.
+    """
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

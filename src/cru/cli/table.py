@@ -1,4 +1,4 @@
-"""``cru table``: show the tables of the paper with our scores."""
+"""``cru table``: the tables of the paper with our scores."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -19,14 +19,16 @@ class EpochChoice(StrEnum):
 
 
 def table(
-    number: Annotated[int | None, typer.Argument(help="1, 2 or 3. Default: all.", min=1, max=3)] = None,
+    number: Annotated[int | None, typer.Argument(help="Number of the table. Default: all.", min=1, max=3)] = None,
     ledger: Ledger = DEFAULT_LEDGER,
     epoch: Annotated[
-        EpochChoice, typer.Option(help="The best epoch on validation, or the last one as published.")
+        EpochChoice,
+        typer.Option(help="Scored epoch: the best on the validation set, or the last, as in the published runs."),
     ] = EpochChoice.best,
     out: Annotated[Path | None, typer.Option(help="Write Markdown to this file instead.")] = None,
     time: Annotated[
-        bool, typer.Option("--time", help="First measure an epoch of each model for Tables 1 and 2, in up to an hour.")
+        bool,
+        typer.Option("--time", help="First measure the epoch times for Tables 1 and 2. This takes up to an hour."),
     ] = False,
     data_dir: DataDir = None,
 ) -> None:

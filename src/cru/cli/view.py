@@ -1,4 +1,4 @@
-"""``cru view``: write an HTML page of a table and its model."""
+"""``cru view``: an HTML page of a table and its model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +14,12 @@ def view(
     table: Annotated[Path | None, typer.Argument(help="Observations to show. Default: the training table.")] = None,
     out: Annotated[Path, typer.Option(help="Output file.")] = Path("view.html"),
     horizon: Annotated[
-        str | None, typer.Option(help="Horizon after the last observation. Default: a tenth of the span.")
+        str | None, typer.Option(help="Length of the forecast. Default: a tenth of the time span of the table.")
     ] = None,
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
-    """Write one self-contained HTML page of a table: series, bands, gaps, forecast and scores."""
+    """Write one self-contained HTML page of a table: series, intervals, gaps, forecasts and scores."""
     from cru.forecaster import Forecaster
 
     find_own_code(allow_code=allow_code)

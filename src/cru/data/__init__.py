@@ -1,4 +1,4 @@
-"""Data: the batch type, the datasets of the paper, tables of users, and the tasks."""
+"""Data: the batch type, the datasets of the paper, the user's tables, and the tasks."""
 
 from cru.data.batch import Batch
 from cru.data.datasets import DATASETS, Dataset, dataset, load

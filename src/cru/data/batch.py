@@ -21,7 +21,7 @@ class Batch:
     times         (batch, time) float64         absolute times in the unit of the data, never decreasing
     values        (batch, time, ...feature)     inputs; 0 where nothing is observed, never NaN
     mask          (batch, time, ...feature)     True = observed; images: (batch, time, 1, 1, 1)
-    targets       (batch, time, ...target)      what to predict at ``times``; 0 without a target
+    targets       (batch, time, ...target)      values to predict at ``times``; 0 without a target
     target_mask   (batch, time, ...target)      True = a target that counts in loss and scores
     hidden        (batch, time, ...target)      True = a target that is not an input
     lengths       (batch,)                      time points of each series; later ones are padding
@@ -57,12 +57,12 @@ class Batch:
 
     @property
     def observed(self) -> Bool[Tensor, "batch time"]:
-        """Time points with at least one observation."""
+        """Mask of the time points with at least one observation."""
         return self.mask.flatten(2).any(-1)
 
     @property
     def valid(self) -> Bool[Tensor, "batch time"]:
-        """Time points that are not padding."""
+        """Mask of the time points that are not padding."""
         return torch.arange(self.times.shape[1], device=self.lengths.device) < self.lengths[:, None]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":

@@ -1,4 +1,4 @@
-"""Cache prepared series on disk: plain arrays, written atomically, verified when read, never unpickled."""
+"""A cache of prepared series on disk: plain arrays, written atomically, verified when read, never unpickled."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def cache_dir(chosen: Path | str | None = None) -> Path:
 
 
 def prepared(dataset: str) -> list[str]:
-    """List the cached files of a dataset, without suffix. "ushcn-folder" was made from a folder of the user."""
+    """List the cached files of a dataset, without suffix. "ushcn-folder" comes from a folder of the user."""
     return sorted(path.stem for path in cache_dir().glob(f"{dataset}*.npz"))
 
 
@@ -36,7 +36,7 @@ def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet,
     Args:
         path: the file.
         key: the properties that the series must have.
-        build: makes the series and their full key, which can have more entries than ``key``.
+        build: the function that makes the series and their full key, which can have more entries than ``key``.
     """
     series = load_series(path, key)
     if series is None:
@@ -49,13 +49,13 @@ def cached(path: Path, key: dict[str, Any], build: Callable[[], tuple[SeriesSet,
 
 
 def save_series(path: Path, series: SeriesSet, key: dict[str, Any]) -> None:
-    """Write series without scaling or task atomically: ``path`` is either complete or unchanged."""
+    """Write series without their scaling and task. The write is atomic: ``path`` is either complete or unchanged."""
     with replacing(path) as file:
         write_series(file, series, key)
 
 
 def write_series(file: BinaryIO, series: SeriesSet, key: dict[str, Any]) -> None:
-    """Write series into an open file."""
+    """Write series and their key into an open file."""
     arrays = {name: getattr(series, name) for name in _ROW_ARRAYS}
     arrays |= {f"per_time/{name}": a for name, a in series.per_time.items()}
     arrays |= {f"per_series/{name}": a for name, a in series.per_series.items()}
@@ -138,7 +138,7 @@ def _check_rows(
     times, values, mask, offsets = (rows[name] for name in _ROW_ARRAYS)
     picture = values.ndim == 4 and values.dtype == np.uint8
     if times.dtype != np.float64 or offsets.dtype != np.int64 or mask.dtype != np.bool_:
-        raise ValueError("`times`, `offsets` or `mask` have another type")
+        raise ValueError("`times`, `offsets` and `mask` must be float64, int64 and bool")
     if not picture and (values.ndim != 2 or values.dtype not in (np.float32, np.float64)):
         raise ValueError(f"`values` must be numbers for each row and feature, got {values.dtype} {values.shape}")
     if mask.shape != ((len(values), 1, 1, 1) if picture else values.shape):
@@ -148,7 +148,7 @@ def _check_rows(
     plain = np.zeros((len(values), len(names))) if picture else np.where(mask, values, np.nan)
     make_series(times, plain, offsets, ids=ids, names=names, units=units, **extras)
     if not picture and (np.isnan(values).any() or (values[~mask] != 0).any()):
-        raise ValueError("`values` must be 0 wherever nothing was observed")
+        raise ValueError("`values` must be 0 where nothing is observed")
 
 
 def _array_checksum(array: np.ndarray) -> str:

@@ -15,7 +15,7 @@ class Labels(Schema):
 
 
 class Header(Schema):
-    """What the file was made for, and the checksum of every array in it."""
+    """The key of the series, their labels, and the checksum of every array in the file."""
 
     format: int
     key: dict[str, Any]

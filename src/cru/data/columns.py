@@ -1,4 +1,4 @@
-"""Tables inside the library: columns of numpy arrays, whatever frame or file they come from."""
+"""Tables inside the library: columns of numpy arrays, from any frame or file."""
 
 import datetime
 import decimal
@@ -24,9 +24,9 @@ class Column:
 
     Attributes:
         name: the name.
-        kind: what it holds. A column in which everything is missing holds numbers.
+        kind: the kind of its entries. A column without entries that are not missing holds numbers.
         values: numbers (NaN: missing), indices of ``texts`` (-1: missing), or ``datetime64`` in UTC (NaT: missing).
-        dtype: the type that the frame gives it, for errors.
+        dtype: its type in the frame, for errors.
         texts: the distinct texts of a column of text, sorted.
         zone: the time zone of a column of times, or None.
     """
@@ -43,7 +43,7 @@ class Column:
 
     @cached_property
     def missing(self) -> int:
-        """How many entries are missing."""
+        """Number of missing entries."""
         if self.kind == "text":
             return int((self.values < 0).sum())
         return int(np.isnan(self.values).sum()) if self.values.dtype.kind == "f" else self._not_times()
@@ -58,7 +58,7 @@ class Column:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a column of whole numbers."""
+        """Whether it is a column of integers."""
         return self.kind == "number" and self.values.dtype.kind in "iu"
 
     def entry(self, row: int) -> str:
@@ -101,10 +101,10 @@ def read_frame(frame: Any, wanted: Sequence[str] | None = None) -> DataTable:
 
     Args:
         frame: a pandas frame, a polars frame, or another one.
-        wanted: the columns to read, all of which the frame has; None for all.
+        wanted: the columns to read, which must exist. None: all columns.
 
     Raises:
-        TypeError: it is no frame.
+        TypeError: ``frame`` is not a frame.
         narwhals.exceptions.DuplicateError: two columns have one name.
     """
     known = nw.from_native(frame, eager_only=True)
@@ -117,7 +117,7 @@ def require_columns(wanted: Sequence[str], columns: Any) -> None:
     """Check that a table has the columns ``wanted``.
 
     Raises:
-        InputError: it lacks one.
+        InputError: a column is missing.
     """
     there = set(columns)
     missing = [name for name in wanted if name not in there]
@@ -153,7 +153,7 @@ def _column(series: nw.Series[Any]) -> Column:
 
 
 def _numbers(series: nw.Series[Any]) -> np.ndarray:
-    """Return whole numbers and truth values as they are where none is missing, and other numbers as floats."""
+    """Return integers and booleans without missing entries as they are, and other numbers as floats."""
     if (series.dtype.is_integer() or series.dtype == nw.Boolean) and series.null_count() == 0:
         values = series.to_numpy()
         if values.dtype.kind in "biu":
@@ -162,7 +162,7 @@ def _numbers(series: nw.Series[Any]) -> np.ndarray:
 
 
 def _objects(series: nw.Series[Any], made: dict[str, Any]) -> Column:
-    """Make a column of Python objects, if all of them are of one kind."""
+    """Make a column of Python objects. Objects of several kinds make a column of kind "other"."""
     there, objects = ~series.is_null().to_numpy().astype(bool), series.to_numpy()
     entries = objects[there].tolist()
     if all(isinstance(entry, str) for entry in entries):
@@ -186,7 +186,7 @@ def _objects(series: nw.Series[Any], made: dict[str, Any]) -> Column:
 
 
 def utc(moment: datetime.date) -> np.datetime64:
-    """Convert a date or a time, from its time zone to UTC if it has one."""
+    """Convert a date or a time to ``datetime64``. A time with a time zone is converted to UTC."""
     if isinstance(moment, datetime.datetime) and moment.tzinfo is not None:
         moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
     return np.datetime64(moment, "us")
@@ -203,7 +203,7 @@ def make_frame(columns: Mapping[str, Any], *, polars: bool, zones: Mapping[str, 
 
     Args:
         columns: arrays or lists of equal length. Times are ``datetime64``.
-        polars: make a polars frame where both libraries are installed, else a pandas frame.
+        polars: whether to make a polars frame, and not a pandas frame, if both libraries are installed.
         zones: the time zones of columns of times in UTC.
 
     Raises:

@@ -1,19 +1,19 @@
-"""Explicit random state: one place that turns a seed and the name of a stream into a generator."""
+"""Explicit random state: generators from a seed and the name of a stream of random numbers."""
 
 import hashlib
 
 import numpy as np
 
-# Streams with the bits of the first data version, which the ledger's runs on PhysioNet and pendulum regression have.
-# "split" and "motion" have the same bits: no dataset is both split and simulated.
+# These streams have the bits of the first data version. The ledger has runs on PhysioNet and pendulum regression with
+# them. The streams "split" and "motion" have the same bits, because no dataset is both split and simulated.
 _FIRST_VERSION: dict[str, tuple[int, ...]] = {"split": (), "motion": (), "frames": (1,), "noise": (2,)}
 
 
 def generator(seed: int | tuple[int, ...], stream: str) -> np.random.Generator:
-    """Return the generator of a named stream: PCG64, which numpy keeps the same on every machine.
+    """Return the generator of a named stream: PCG64, which is the same on every machine.
 
     Streams of different names are independent, and so are those of different seeds. A tuple is a seed and the numbers
-    of a part of it: (seed, epoch). Every number counts: (7, 0) is another seed than 7.
+    of a part of the stream: (seed, epoch). Every number counts: (7, 0) is another seed than 7.
 
     >>> from cru.data.random import generator
     >>> int(generator(7, "order").integers(100)), int(generator((7, 0), "order").integers(100))

@@ -1,4 +1,4 @@
-"""Find raw files in a folder of the user, or download them from the official source."""
+"""Raw files: in a folder of the user, or downloaded from the official source."""
 
 import gzip
 import os
@@ -21,7 +21,7 @@ def data_dir(chosen: Path | str | None) -> Path | None:
     """Return the folder of raw files: ``chosen``, else ``CRU_DATA_DIR``, else None.
 
     Raises:
-        FileNotFoundError: it does not exist.
+        FileNotFoundError: the folder does not exist.
     """
     named = chosen or os.environ.get("CRU_DATA_DIR")
     if named and not Path(named).is_dir():
@@ -60,7 +60,7 @@ def verify(path: Path, sha256: str) -> Path:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Convert the errors of gzip and tar about a damaged archive into one sentence.
+    """Convert the errors of gzip and tar about a damaged archive to one sentence.
 
     Raises:
         ValueError: the archive is truncated or damaged.
@@ -68,7 +68,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} must be a whole gzip archive, but it is truncated or damaged: {error}.") from None
+        raise ValueError(f"{path} must be a complete gzip archive, but it is truncated or damaged: {error}.") from None
 
 
 def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
@@ -86,14 +86,14 @@ def members(path: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
 def download(
     base_url: str, files: dict[str, str | None], subfolder: str, *, cache: Path | str | None, progress: bool
 ) -> list[Path]:
-    """Download files into the cache, unless they are there.
+    """Download files into the cache, unless they are there already.
 
     Args:
         base_url: the address of the folder of the files.
-        files: the SHA-256 of each file by its name. None: the source changes daily.
+        files: the SHA-256 of each file by its name. None: the file has no fixed checksum, because it changes daily.
         subfolder: the folder in the cache.
         cache: the cache folder; see `cru.data.cache.cache_dir`.
-        progress: show a bar.
+        progress: whether to show a bar.
 
     Returns:
         The paths of the files.
@@ -105,7 +105,7 @@ def download(
     """
     folder = cache_dir(cache) / "raw" / subfolder
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):  # another process that wants the same files waits, and then finds them
+    with FileLock(folder.with_suffix(".lock")):  # another process waits, and then finds the files
         return [_fetch(base_url, name, sha256, folder, progress=progress) for name, sha256 in files.items()]
 
 
@@ -119,7 +119,7 @@ def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progre
     try:
         _receive(base_url + name, part, progress=progress)
     except requests.RequestException as error:
-        reason = type(error).__name__ if error.response is None else f"the server says {error.response.status_code}"
+        reason = type(error).__name__ if error.response is None else f"the server responds {error.response.status_code}"
         raise OSError(
             f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
             "download it by hand and give its folder as `data_dir` (--data-dir)."
@@ -137,7 +137,7 @@ def _receive(url: str, part: Path, *, progress: bool) -> None:
     headers = {"Range": f"bytes={have}-"} if have else {}
     with requests.get(url, stream=True, timeout=30, headers=headers) as response:
         if response.status_code == requests.codes.range_not_satisfiable:
-            return  # the whole file is here already
+            return  # the file is complete already
         response.raise_for_status()
         have = have if response.status_code == requests.codes.partial_content else 0
         total = int(response.headers.get("content-length", 0)) + have

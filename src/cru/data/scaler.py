@@ -1,4 +1,4 @@
-"""Scale features, and convert back to the user's units."""
+"""Scaling of features, and the conversion back to the user's units."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
@@ -45,8 +45,17 @@ class Scaler:
     ) -> "Scaler":
         """Fit to the observed values: mean and standard deviation, or minimum and range (``"min-max"``).
 
-        A feature that is constant or never observed is only shifted. With ``through_zero`` the minimum is at
-        most 0 and the maximum at least 0, as if missing values were zeros.
+        A feature that is constant or never observed is only shifted.
+
+        Args:
+            values: the values of each feature.
+            mask: True where a value is observed.
+            kind: the statistics: ``"standard"`` or ``"min-max"``.
+            through_zero: whether to add a zero to the values, as if missing values were zeros.
+            log_scale: the ``log_scale`` of each feature. Empty: all 0.
+
+        Raises:
+            InputError: ``kind`` is neither.
         """
         if kind not in ("standard", "min-max"):
             raise InputError("kind", "be 'standard' or 'min-max'", repr(kind))

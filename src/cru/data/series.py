@@ -22,8 +22,8 @@ class Task(NamedTuple):
     Attributes:
         name: the name of the task.
         likelihood: the distribution of the targets.
-        scored: the target entries of the headline score: ``"all"``, or only the ``"hidden"`` ones.
-        causal: whether a model must not use later inputs, as attention over the whole series does.
+        scored: the target entries of the main score: ``"all"``, or only the ``"hidden"`` ones.
+        causal: whether a model must not use later inputs, as attention over all time points does.
     """
 
     name: str
@@ -108,7 +108,13 @@ class SeriesSet:
         start: Int[np.ndarray, " n"],
         length: Int[np.ndarray, " n"],
     ) -> "SeriesSet":
-        """Select a part of each given series: ``length`` time points from number ``start`` on. A series can repeat."""
+        """Select a part of each given series. A series can repeat.
+
+        Args:
+            indices: the numbers of the series.
+            start: the first time point of each part.
+            length: the number of time points of each part.
+        """
         chosen = _numbers(indices)
         offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][chosen] + start - offsets[:-1], length)
@@ -127,7 +133,7 @@ class SeriesSet:
         return self.take(range(min(count, len(self))))
 
     def take_rows(self, rows: Int[np.ndarray, " n"], offsets: Int64[np.ndarray, " bound"]) -> "SeriesSet":
-        """Keep only the given time points. ``offsets`` are the new bounds of the series."""
+        """Select time points. ``offsets`` are the new bounds of the series."""
         per_row = {
             name: getattr(self, name) for name in ("times", "values", "mask", "targets", "target_mask", "hidden")
         }
@@ -139,7 +145,7 @@ class SeriesSet:
         )
 
     def keep(self, rows: Bool[np.ndarray, " row"]) -> "SeriesSet":
-        """Keep only the time points at which ``rows`` is True."""
+        """Select the time points at which ``rows`` is True."""
         return self.take_rows(np.flatnonzero(rows), np.concatenate([[0], np.cumsum(rows)])[self.offsets])
 
     def scaled_by(self, scaler: Scaler) -> "SeriesSet":
@@ -314,7 +320,7 @@ def make_series(
 
 
 def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "..."]:
-    """Convert times to float64. Raise for dates, because their unit is unknown."""
+    """Convert times to float64. Raise ValueError for dates, because their unit is unknown."""
     array = np.asarray(times)
     if array.dtype.kind not in "fiu":
         raise ValueError(
@@ -325,7 +331,7 @@ def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "...
 
 
 def _numbers(indices: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Convert the numbers of selected series to an array. Raise for a mask."""
+    """Convert the numbers of selected series to an array. Raise InputError for a mask."""
     chosen = np.asarray(indices)
     if chosen.dtype == bool:
         raise InputError("indices", "be the numbers of series", "a mask: take np.flatnonzero(mask)")

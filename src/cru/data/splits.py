@@ -42,7 +42,10 @@ def split(
         fractions: the shares of training, validation and test. Those of validation and test are rounded down to at
             least one series.
         seed: the seed of the split.
-        joined: train on the validation series, too, as in the published runs.
+        joined: whether the training set includes the validation series, as in the published runs.
+
+    Raises:
+        ValueError: there are fewer than 3 series, or ``fractions`` are not valid.
 
     >>> from cru.data import split
     >>> series = cru.data.from_arrays({"X": np.ones((5, 3, 2))})
@@ -67,7 +70,14 @@ def split(
 def divide(
     series: SeriesSet, order: Int64[np.ndarray, " series"], sizes: tuple[int, int, int], *, joined: bool = False
 ) -> Splits:
-    """Divide ``order`` into sorted sets of these ``sizes``. With ``joined``, train on the validation series, too."""
+    """Divide series into sets.
+
+    Args:
+        series: the series to divide.
+        order: numbers of series: those of training, then of validation, then of test. Each set is sorted.
+        sizes: the number of series of each set.
+        joined: whether the training set includes the validation series.
+    """
     train, validation = sizes[0], sizes[0] + sizes[1]
     parts = (order[: validation if joined else train], order[train:validation], order[validation:])
     return Splits(*(series.take(np.sort(part)) for part in parts))
@@ -81,6 +91,15 @@ def scale(
     through_zero: bool = False,
 ) -> Splits:
     """Scale all sets with the statistics of the training set (default), or each set with its own (as in the paper).
+
+    Args:
+        splits: the sets, whose values are features and not images.
+        fit_on: the set of the statistics: ``"train"`` or ``"each"``.
+        kind: the statistics; see `Scaler.fit`.
+        through_zero: whether to add a zero to the values; see `Scaler.fit`.
+
+    Raises:
+        ValueError: the values are images, or an option is not valid.
 
     >>> from cru.data import scale, split
     >>> splits = split(cru.data.from_arrays({"X": np.random.randn(5, 3, 2)}))

@@ -1,4 +1,4 @@
-"""What is in a set of series: counts, gaps and missing rates, as rows of text for a table."""
+"""Counts, gaps and missing rates of a set of series, as rows of text for a table."""
 
 import numpy as np
 
@@ -6,16 +6,16 @@ from cru.data.series import SeriesSet
 
 
 def overview(series: SeriesSet) -> list[tuple[str, str]]:
-    """Name and figure: series, time points, gaps and what is missing."""
+    """Return names and figures: series, time points, gaps, and observed shares."""
     lengths, unit = series.lengths, series.time_unit
     gaps = np.diff(series.times)[np.diff(series.series_index) == 0]
     observed = series.mask.reshape(len(series.times), -1)
     rows = [
         ("series", f"{len(series):,}"),
         ("time points", f"{len(series.times):,}"),
-        ("  of a series (least, median, most)", _three(lengths, "d")),
+        ("  of a series (min, median, max)", _three(lengths, "d")),
         (f"times [{unit}]", f"{series.times.min():g} to {series.times.max():g}" if len(series.times) else "none"),
-        (f"gaps [{unit}] (least, median, most)", _three(gaps, "g")),
+        (f"gaps [{unit}] (min, median, max)", _three(gaps, "g")),
         ("values at a time point", " x ".join(str(n) for n in series.input_shape)),
         ("observed at a time point", f"{observed.mean():.1%}" if observed.size else "none"),
         ("time points with nothing observed", f"{(~observed.any(1)).sum():,}"),
@@ -25,7 +25,7 @@ def overview(series: SeriesSet) -> list[tuple[str, str]]:
 
 
 def features(series: SeriesSet) -> list[tuple[str, ...]]:
-    """Name, unit, missing share, least, mean and greatest value of each feature; none for images."""
+    """Return name, unit, missing share, minimum, mean and maximum of each feature. Images have none."""
     rows: list[tuple[str, ...]] = []
     for k, name in enumerate(series.names if not series.is_image else ()):
         seen = series.values[series.mask[:, k], k].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Read and write tables: frames, CSV files and Parquet files, with times that are written as text."""
+"""Tables in frames, CSV files and Parquet files, with times that are written as text."""
 
 import datetime
 import gzip
@@ -35,11 +35,11 @@ def read_table(frame: Any, wanted: list[str], *, time: str, text: list[str], eve
         wanted: the columns to read.
         time: the column of times.
         text: columns of text. In a CSV file 007 and 7 differ in them, and NA is a name.
-        everything: read all columns.
+        everything: whether to read all columns.
 
     Raises:
-        ValueError: the table lacks a column, cannot be read, or has times that are not clear.
-        FileNotFoundError: there is no such file.
+        ValueError: the table cannot be read, a column is missing, or its times are ambiguous.
+        FileNotFoundError: the file does not exist.
     """
     if isinstance(frame, (str, Path)):
         table = read_file(Path(frame), wanted, text=text, everything=everything, time=time)
@@ -73,8 +73,8 @@ def read_file(path: Path, wanted: list[str], *, time: str, text: list[str], ever
     """Read the columns of a file. The arguments are those of `cru.data.table_files.read_table`.
 
     Raises:
-        ValueError: it is not readable, or lacks a column.
-        FileNotFoundError: it does not exist.
+        ValueError: the file cannot be read, or a column is missing.
+        FileNotFoundError: the file does not exist.
         MissingExtraError: polars is not installed.
     """
     name = path.name.lower()
@@ -84,7 +84,7 @@ def read_file(path: Path, wanted: list[str], *, time: str, text: list[str], ever
     if not path.is_file():
         raise FileNotFoundError(f"the table must be a file that exists: there is no {path}.")
     pl = _polars()
-    # polars panics on some damaged Parquet files, which is no `Exception`.
+    # Some damaged Parquet files raise a panic of polars, which is not an `Exception`.
     damage = (
         pl.exceptions.PolarsError,
         pl.exceptions.PanicException,
@@ -136,7 +136,7 @@ def written_times(column: Column) -> Column:
     """Convert a column of times that is text to the numbers or dates that are written there.
 
     Raises:
-        ValueError: they are neither, or of several forms.
+        ValueError: the texts are neither, or have several forms.
     """
     if column.kind == "text":
         check_dates(column)
@@ -162,10 +162,10 @@ def parse_number(text: str) -> float | None:
 def check_dates(column: Column) -> None:
     """Check that a column of text holds numbers, or dates that mean the same everywhere.
 
-    Is 02/01/2024 in January or in February?
+    A date such as 02/01/2024 is ambiguous: it can be in January or in February.
 
     Raises:
-        InputError: it holds something else.
+        InputError: the column holds other text.
     """
     wrong = np.array([parse_number(text) is None and not _DATE.match(text) for text in column.texts], bool)
     if wrong.any():
@@ -178,7 +178,7 @@ def check_dates(column: Column) -> None:
 
 
 def _spread(column: Column, parsed: np.ndarray, missing: Any) -> np.ndarray:
-    """Return what was parsed from the distinct texts for every row."""
+    """Return for every row what its text was parsed to."""
     spread: np.ndarray = np.append(parsed, np.array([missing], parsed.dtype))[column.values]
     return spread
 
@@ -214,10 +214,10 @@ def _dates_in(column: Column) -> Column:
 
 
 def _check_digits(column: Column) -> None:
-    """Check that times are not dates like 20240131, whose differences are no numbers of days.
+    """Check that times are not dates like 20240131, because their differences are not numbers of days.
 
     Raises:
-        ValueError: they are.
+        ValueError: the times are such dates.
     """
     times = column.numbers
     if not len(times) or not (times.min() >= 18000101 and times.max() <= 21001231) or (times != np.floor(times)).any():
@@ -250,24 +250,24 @@ def _read_csv(path: Path, wanted: list[str], *, time: str, text: list[str], ever
     if dialect.get("decimal_comma"):
         _check_thousands(path, numbers, dialect)
     table = _read_numbers(path, numbers, start, dialect)
-    if text:  # apart, because what marks a missing number may be a name
+    if text:  # read separately, because a mark of a missing number may be a name
         names = pl.read_csv(path, columns=text, schema_overrides=dict.fromkeys(text, pl.String), **dialect)
         table = table.hstack(names)
     return table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
 
 
 def _separator(path: Path) -> str:
-    """Find the separator of the first line: a comma, or what spreadsheets of other countries write."""
+    """Find the separator of the first line: a comma, a semicolon or a tab."""
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
         return max(_SEPARATORS, key=file.readline().count)
 
 
 def _check_header(path: Path, dialect: dict[str, Any]) -> None:
-    """Check that no two columns have one name. polars would rename one of them.
+    """Check that no two columns have the same name. polars would rename one of them.
 
     Raises:
-        ValueError: two have.
+        ValueError: two columns have the same name.
     """
     names = _polars().read_csv(path, n_rows=1, has_header=False, infer_schema_length=0, **dialect).row(0)
     twice = sorted(name for name, count in Counter(names).items() if name and count > 1)
@@ -278,12 +278,12 @@ def _check_header(path: Path, dialect: dict[str, Any]) -> None:
 
 
 def _check_thousands(path: Path, columns: list[str], dialect: dict[str, Any]) -> None:
-    """Check for 10.098 where numbers have decimal commas: ten, or ten thousand?
+    """Check for ambiguous numbers in a table with decimal commas: 10.098 can be about ten or about ten thousand.
 
-    It is ten in a column without commas in which other numbers, 9.5 for example, have decimal points.
+    It is about ten in a column without commas in which other numbers, such as 9.5, have decimal points.
 
     Raises:
-        ValueError: it is not clear.
+        ValueError: a number is ambiguous.
     """
     for name in columns:
         cells = _polars().read_csv(path, columns=[name], infer_schema_length=0, null_values=MISSING, **dialect)[name]
@@ -300,14 +300,14 @@ def _check_thousands(path: Path, columns: list[str], dialect: dict[str, Any]) ->
 def _read_numbers(path: Path, columns: list[str], start: Any, dialect: dict[str, Any]) -> Any:
     """Read columns of a CSV file. Their kinds, numbers or dates, are those of its ``start`` if possible."""
     pl = _polars()
-    # A column that begins empty or with whole numbers may go on with others.
+    # A column that begins with empty entries or integers can have other numbers in later rows.
     cells = start.select(columns)
     parsed = cells.select(pl.all().str.strip_chars().cast(pl.Float64, strict=False))
     likely = {c: pl.Float64 for c in columns if parsed[c].null_count() == cells[c].null_count()}
     options = dialect | {"columns": columns, "null_values": MISSING, "try_parse_dates": True}
     try:
         return pl.read_csv(path, schema_overrides=likely, infer_schema_length=1000, **options)
-    except pl.exceptions.ComputeError:  # a column changes its kind further down: look at all of it first
+    except pl.exceptions.ComputeError:  # the kind of a column changes in a later row: infer kinds from all rows
         table = pl.read_csv(path, infer_schema_length=None, **options)
         return table.with_columns(c.cast(pl.Float64) for c in table if c.null_count() == len(c))
 
@@ -315,8 +315,8 @@ def _read_numbers(path: Path, columns: list[str], start: Any, dialect: dict[str,
 def _warn_of_formulas(table: DataTable, path: Path) -> None:
     """Warn of ids and names that a spreadsheet runs as formulas when it opens the file.
 
-    They are written as they are. A CSV file cannot mark them as text, and with another character in front of them they
-    would be other ids when the file is read again.
+    They are written unchanged, because a CSV file cannot mark them as text. With another character in front, they would
+    be other ids when the file is read again.
     """
     for column in table.values():
         found = [text for text in column.texts if _FORMULA.match(text) and parse_number(text) is None]

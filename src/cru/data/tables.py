@@ -1,4 +1,4 @@
-"""Make series from a table: a pandas or polars frame, a CSV or Parquet file, or a dictionary of arrays."""
+"""Series from a table: a pandas or polars frame, a CSV or Parquet file, or a dictionary of arrays."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,13 @@ class Groups(NamedTuple):
 
 
 def group(series: Int[np.ndarray, " row"], times: Float64[np.ndarray, " row"], count: int) -> Groups:
-    """Sort rows by series (0 to ``count`` - 1) and time. Rows that are already sorted are not copied."""
+    """Sort rows by series and time. Rows that are already sorted are not copied.
+
+    Args:
+        series: the number of the series of each row, from 0 to ``count`` - 1.
+        times: the time of each row.
+        count: the number of series.
+    """
     order: np.ndarray | slice = slice(None)
     step = np.diff(series)
     if (step < 0).any() or ((step == 0) & (np.diff(times) < 0)).any():
@@ -68,7 +74,7 @@ def average(values: Float[np.ndarray, " row"], starts: Int64[np.ndarray, " point
 
 
 class Pivoted(NamedTuple):
-    """A long table in wide form, with NaN for missing values. ``repeated`` are the time points with an average."""
+    """A long table in wide form, with NaN for missing values. Values at the points ``repeated`` are averages."""
 
     times: Float64[np.ndarray, " point"]
     values: Float[np.ndarray, "point variable"]
@@ -89,6 +95,15 @@ def pivot(
     """Convert a long table to a row for each (series, time) and a column for each variable.
 
     Several values of one variable at one time are averaged. A row with NaN still creates its time point.
+
+    Args:
+        series: the number of the series of each row.
+        times: the time of each row.
+        variables: the number of the variable of each row.
+        values: the value of each row. NaN: missing.
+        count: the number of series.
+        width: the number of variables.
+        dtype: the type of the values in the result.
     """
     groups = group(series, times, count)
     sizes = np.diff(groups.starts, append=len(times))
@@ -119,15 +134,15 @@ def from_table(
     """Make irregular series from a table. Rows may come in any order.
 
     A *wide* table has one column for each variable, and NaN or null where a value is missing. A *long* table has one
-    row for each observation: ``variable`` names the column that says what was measured.
+    row for each observation: ``variable`` is the name of the column of variable names.
 
     Args:
         frame: a pandas or polars frame, or the path of a ``.csv`` or ``.parquet`` file.
-        id: the column that says which series a row belongs to. None: the table is one series.
+        id: the column with the name of the series of each row. None: the table is one series.
         time: the column of times, numbers or dates.
-        values: the columns of observations. None: all others. A long table has one.
-        variable: the column of a long table that says what was measured.
-        targets: columns of a wide table to predict at each time. A model never sees them. They go to ``per_time``,
+        values: the columns of observations. None: all other columns. A long table has one.
+        variable: the column of variable names of a long table.
+        targets: columns of a wide table to predict at each time. They are never inputs. They are in ``per_time``,
             where :func:`~cru.data.regression` finds them. NaN or null: unknown.
         unit: the unit of the gaps (``"us" "ms" "s" "min" "h" "D" "W"``). Dates need it, and count from the earliest one
             in the table, which becomes ``origin``. For numbers it is only a label.
@@ -164,7 +179,7 @@ def from_table(
     hint = _SEVERAL if id is None else ""
     _check_columns(table, keys, columns, labels, hint)
 
-    # Each column leaves the table when it has been read: ten million rows are large.
+    # Each column is removed from the table after it is read, because ten million rows need much memory.
     names, series = codes(table.pop(id)) if id is not None else (["0"], np.zeros(table.rows, np.int32))
     times, label, origin = _times(table.pop(time), unit)
     options: dict[str, Any] = {"ids": names, "time_unit": label, "origin": origin}
@@ -264,10 +279,10 @@ def _check_columns(table: DataTable, keys: list[str], values: list[str], targets
 
 
 def check_key(column: Column) -> None:
-    """Check that a key column is filled with texts, numbers or dates.
+    """Check that a key column holds a text, a number or a date in every row.
 
     Raises:
-        InputError: it has no rows, nulls or nested values.
+        InputError: the column has no rows, has nulls, or has other values.
     """
     if len(column) == 0:
         raise InputError(rule="have at least one row")
@@ -279,7 +294,7 @@ def check_key(column: Column) -> None:
 
 
 def _describe(column: Column) -> str:
-    """Name a column that does not hold numbers, and its first entry that is none."""
+    """Describe a column that does not hold numbers by its name and its first entry that is not a number."""
     wrong = np.array([parse_number(text) is None for text in column.texts], bool)
     if not wrong.any():
         return f"{column.name!r} ({column.dtype})"
@@ -311,7 +326,7 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     least = int(values.min()) if values.dtype.kind in "iu" else 0
     if values.dtype.kind not in "iu" or int(values.max()) - least > 4 * len(values):
         return np.unique(values, return_inverse=True)
-    shifted = values - least  # whole numbers close together are counted, which is ten times faster than sorting
+    shifted = values - least  # counting of integers that are close together is ten times faster than sorting
     found = np.flatnonzero(np.bincount(shifted))
     place = np.empty(found[-1] + 1, np.int32)
     place[found] = np.arange(len(found))
@@ -335,12 +350,12 @@ def _times(column: Column, unit: str | None) -> tuple[np.ndarray, str, str | Non
     ticks = stamps.view(np.int64)
     first = int(ticks.argmin())
     origin = str(np.datetime_as_string(stamps[first])) + ("" if column.zone is None else "+00:00")
-    since = (ticks - ticks[first]).view(np.uint64)  # right even where 64 bits of nanoseconds began again
+    since = (ticks - ticks[first]).view(np.uint64)  # correct even where the nanoseconds overflow 64 bits
     return since / (UNITS[unit] / tick), unit, origin
 
 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str], hint: str) -> None:
-    """Raise if a series repeats a time."""
+    """Raise InputError if a series repeats a time."""
     if len(repeated):
         series = names[series_of_row(int(repeated[0]), offsets)]
         raise InputError(

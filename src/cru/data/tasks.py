@@ -24,10 +24,17 @@ from cru.shapes import Bool
 def interpolation(
     series: SeriesSet, *, hidden: float = 0.5, seed: int | tuple[int, ...] = 0, keep_before: float = -np.inf
 ) -> SeriesSet:
-    """Predict all time points from some of them. Each is withheld with probability ``hidden``.
+    """Predict all time points from some of them.
 
-    With ``hidden=0``, all time points are inputs and targets, as in the paper on USHCN and PhysioNet. Time points
-    before ``keep_before`` are always inputs. For the pendulum this is 5.
+    Args:
+        series: series without a task.
+        hidden: the probability that a time point is withheld. With 0, all time points are inputs and targets, as in the
+            paper on USHCN and PhysioNet.
+        seed: the seed of the withheld time points.
+        keep_before: the time before which no time point is withheld. It is 5 for the pendulum.
+
+    Raises:
+        ValueError: the series have a task, or ``hidden`` is not valid.
     """
     _check_no_task(series)
     if not 0 <= hidden < 1:
@@ -37,10 +44,16 @@ def interpolation(
 
 
 def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: float | None = None) -> SeriesSet:
-    """Predict the later part of each series from its first part. All targets train, and the later ones are scored.
+    """Predict the later part of each series from its first part. The loss has all targets, the score the later ones.
 
-    The inputs are the times before ``time`` (24.0 hours on PhysioNet), or the first ``fraction`` of the time points of
-    each series, rounded down (0.5 on USHCN).
+    Args:
+        series: series without a task.
+        time: the time at which the later part begins, such as 24.0 hours on PhysioNet.
+        fraction: instead of ``time``, the share of the time points of each series in its first part, such as 0.5 on
+            USHCN. The number of time points is rounded down.
+
+    Raises:
+        ValueError: the series have a task, both or neither of the options are given, or ``fraction`` is not valid.
     """
     _check_no_task(series)
     if (time is None) == (fraction is None):
@@ -69,7 +82,7 @@ def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
     missing = [name for name in targets if name not in series.per_time]
     if missing or not targets:
         known = ", ".join(repr(name) for name in series.per_time) or "nothing"
-        raise InputError("target", "be kept with the series at each time", f"{target!r}; there is {known}")
+        raise InputError("target", "be an entry of `per_time` of the series", f"{target!r}; there is {known}")
     columns = [series.per_time[name] for name in targets]
     labels = np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
     labels = labels if labels.dtype.kind == "f" else labels.astype(np.float32)
@@ -113,8 +126,16 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
     """Remove one, two, ... or all but one of the features at a time point, each number with ``probability``.
 
     For example, with five features and 0.1, each of the numbers one to four occurs at 10 % of the time points. Removed
-    features are neither inputs nor targets. Call this before the task. The fraction removed at a time point is ``1 -
-    mask.mean(-1)``.
+    features are neither inputs nor targets. Call this function before the task. The fraction of removed features at a
+    time point is ``1 - mask.mean(-1)``.
+
+    Args:
+        series: series without a task.
+        probability: the probability of each number of removed features.
+        seed: the seed of the removed features.
+
+    Raises:
+        ValueError: the series have a task or less than two features, or ``probability`` is not valid.
     """
     _check_no_task(series)
     if series.is_image or series.values.shape[1] < 2:
@@ -138,8 +159,8 @@ def hide(series: SeriesSet, entries: Bool[np.ndarray, "row *feature"]) -> Series
 def _check_no_task(series: SeriesSet) -> None:
     if series.task is not None:
         raise ValueError(
-            f"`series` must not have a task yet: it has {series.task.name!r}, and what that withheld is gone from the "
-            "values. Begin with the series before it."
+            f"`series` must not have a task yet: it has {series.task.name!r}, which removed the withheld values. "
+            "Begin with the series before this task."
         )
 
 
@@ -160,7 +181,7 @@ def _likelihood(series: SeriesSet) -> Literal["gaussian", "bernoulli"]:
     return "bernoulli" if series.is_image else "gaussian"
 
 
-TASK_VERSION = 2  # of the draws of random tasks; version 1 used the random stream of the split and the simulation
+TASK_VERSION = 2  # of the draws of random tasks; version 1 uses the random stream of the split and the simulation
 TASKS: dict[str, Callable[..., SeriesSet]] = {
     "interpolation": interpolation,
     "extrapolation": extrapolation,

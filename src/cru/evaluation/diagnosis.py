@@ -33,9 +33,16 @@ class Spread(NamedTuple):
 
 
 def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> Curve | None:
-    """Compute the coverage of the central interval at each nominal level, or None without intervals.
+    """Compute the coverage of the central interval at each nominal level.
 
     For a calibrated model, the coverage equals the level.
+
+    Args:
+        outputs: the predictions of each series.
+        scored: the targets to use: ``"all"`` or ``"hidden"``.
+
+    Returns:
+        The curve. None without intervals or targets.
     """
     _check(outputs)
     scores = []
@@ -55,8 +62,12 @@ def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> 
 def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
     """Compute the root mean squared error by the time since the last observation.
 
-    ``scale`` divides the errors of each feature, so that features with different units can be averaged. Targets before
-    the first observation are not counted.
+    Targets before the first observation are not counted.
+
+    Args:
+        outputs: the predictions of each series.
+        scored: the targets to use: ``"all"`` or ``"hidden"``.
+        scale: a divisor for the errors of each feature, so that features with different units can be averaged.
     """
     _check(outputs)
     gaps, errors = [], []
@@ -74,9 +85,15 @@ def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", sc
 
 
 def gain_by_noise(outputs: Sequence[SeriesPrediction], *, skip: int = 5, bins: int = 8) -> Spread | None:
-    """Compute the distribution of the gain by the fraction of noise in the image, or None without gain or noise.
+    """Compute the distribution of the gain by the fraction of noise in the image.
 
-    The first ``skip`` frames are left out, because the wide initial variance determines their gain.
+    Args:
+        outputs: the predictions of each series.
+        skip: the number of first images to leave out, because the wide initial variance determines their gain.
+        bins: the number of groups of noise fractions.
+
+    Returns:
+        The distribution. None without gain or noise.
     """
     _check(outputs)
     if any(output.gain is None or output.noise is None for output in outputs):
@@ -87,7 +104,7 @@ def gain_by_noise(outputs: Sequence[SeriesPrediction], *, skip: int = 5, bins: i
 
 
 def gain_by_missing(outputs: Sequence[SeriesPrediction]) -> Spread | None:
-    """Compute the distribution of the gain by the number of missing features, or None without gain or features."""
+    """Compute the distribution of the gain by the number of missing features. Return None without gain or features."""
     if any(output.gain is None or output.is_image for output in outputs):
         return None
     groups = gain_groups(outputs)

@@ -1,4 +1,4 @@
-"""Apply a model to a set of series: scores, batches of predictions, and predictions by series."""
+"""The application of a model to a set of series: scores, batches of predictions, and predictions by series."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -34,10 +34,13 @@ def evaluate(
     Args:
         model: the model.
         series: series with a task.
-        batch_size: number of series in a batch.
-        device: device of the model.
-        share: index of this process and number of processes. Each process scores its own batches.
-        total: sums a tensor over the processes.
+        batch_size: the number of series in a batch.
+        device: the device of the model.
+        share: the index of this process and the number of processes. Each process scores its own batches.
+        total: the function that sums a tensor over the processes.
+
+    Returns:
+        The scores.
 
     Raises:
         ValueError: ``series`` has no task.
@@ -60,7 +63,7 @@ def inference(model: Model, series: SeriesSet, batch_size: int) -> Iterator[None
 
 
 def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
-    """Estimate the work of the largest batch: batch × time × state, or × inputs if these are more, as for images."""
+    """Estimate the work of the largest batch: series × time points × the larger size of state and inputs."""
     size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
     return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
 
@@ -74,7 +77,19 @@ def predict(
     share: tuple[int, int] = (0, 1),
     intermediates: bool = False,
 ) -> Iterator[tuple[Batch, Prediction]]:
-    """Predict batches of series, in order."""
+    """Predict batches of series, in order.
+
+    Args:
+        model: the model.
+        series: the series.
+        batch_size: the number of series in a batch.
+        device: the device of the model.
+        share: the index of this process and the number of processes. Each process predicts its own batches.
+        intermediates: whether the predictions also have the intermediate results of the model.
+
+    Yields:
+        A batch and its prediction.
+    """
     for start in range(0, len(series), batch_size)[share[0] :: share[1]]:
         chosen = np.arange(start, min(start + batch_size, len(series)))
         batch = series.batch(chosen, dtype=model.dtype).to(device)
@@ -103,7 +118,7 @@ class SeriesPrediction(NamedTuple):
 
     @property
     def observed(self) -> Bool[np.ndarray, " time"]:
-        """Time points with at least one observed input."""
+        """Mask of the time points with at least one observed input."""
         seen: np.ndarray = np.any(self.mask.reshape(len(self.times), -1), axis=1)
         return seen
 
@@ -114,7 +129,7 @@ class SeriesPrediction(NamedTuple):
 
 
 def predict_series(model: Model, series: SeriesSet, *, batch_size: int = 50) -> Iterator[SeriesPrediction]:
-    """Predict every series, in order.
+    """Predict every series, in order. The arguments are those of `predict`.
 
     >>> next(predict_series(model, splits.test)).mean  # doctest: +SKIP
     """
@@ -124,7 +139,7 @@ def predict_series(model: Model, series: SeriesSet, *, batch_size: int = 50) -> 
 
 
 def gain_norm(prediction: Prediction) -> Float[Tensor, "batch time"] | None:
-    """Compute ‖K‖ at each time, over both diagonals of the gain, or None for a model without a gain."""
+    """Compute ‖K‖ at each time, over both diagonals of the gain. Return None for a model without a gain."""
     if "gain" not in prediction.intermediates:
         return None
     gain = prediction.intermediates["gain"]

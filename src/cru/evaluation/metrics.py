@@ -1,4 +1,4 @@
-"""Scores as sums and counts over a whole set, instead of means of batch means."""
+"""Scores from sums and counts over a complete set, instead of means of batch means."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _HALF_WIDTH = {"coverage50": NormalDist().inv_cdf(0.75), "coverage90": NormalDis
 class Scores:
     """Scores of a model on a set, over all targets ("all") and over targets that were not inputs ("hidden").
 
-    ``scored`` names the region of the headline score. ``mse``, ``mae``, ``crps`` and coverages are means over target
+    ``scored`` is the region of the main score. ``mse``, ``mae``, ``crps`` and coverages are means over target
     entries. ``nll`` is the sum over the entries of a time point, averaged over time points, as in the paper. A region
     without targets has no scores.
     """
@@ -125,7 +125,7 @@ class Tally:
 def rubanova_mse(
     mse_of_series: Sequence[float], scale: Sequence[float], ranges: Sequence[tuple[Sequence[float], Sequence[float]]]
 ) -> float:
-    """Compute the MSE of Rubanova et al. (2019): the mean over series and features of the MSE of each of them.
+    """Compute the MSE (mean squared error) of Rubanova et al. (2019): the mean of the MSE of each series and feature.
 
     A feature that a series never has counts as 0. All sets share one scale, from the smallest to the largest value.
 
@@ -145,9 +145,9 @@ def rubanova_mse(
 
 
 def gaussian_crps(z: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Compute the CRPS of N(0, 1) at z: z (2 Φ(z) - 1) + 2 φ(z) - 1/√π (Gneiting & Raftery 2007).
+    """Compute the CRPS (continuous ranked probability score) of N(0, 1) at z (Gneiting & Raftery 2007).
 
-    Multiply it by σ for N(μ, σ²).
+    It is z (2 Φ(z) - 1) + 2 φ(z) - 1/√π. For N(μ, σ²), multiply it by σ.
 
     >>> from cru.evaluation.metrics import gaussian_crps
     >>> gaussian_crps(torch.zeros(1))

@@ -1,4 +1,4 @@
-"""Fit, impute and forecast a table of irregular observations."""
+"""The forecaster, which fits, imputes and forecasts a table of irregular observations."""
 
 from cru.forecaster.estimator import Forecaster
 

@@ -1,4 +1,4 @@
-"""Methods of `Forecaster` that judge or explain a fitted model."""
+"""Methods of `Forecaster` that evaluate or explain a fitted model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Analysis(Estimator):
-    """Base class of `Forecaster` with the methods that judge or explain it."""
+    """Base class of `Forecaster` with the methods that evaluate or explain it."""
 
     def backtest(
         self,
@@ -24,7 +24,7 @@ class Analysis(Estimator):
         level: Any = (50, 90),
         n_jobs: int = 1,
     ) -> "Backtest":
-        """Forecast the past: cut every series at several times, predict what follows, and compare with what happened.
+        """Forecast the past: cut every series at several times, and compare predictions with the later observations.
 
         A prediction uses only the observations up to its cut. It is made at the times of the observations after the
         cut, up to the horizon. The naive baselines are fitted to the observations up to the cut.
@@ -34,18 +34,18 @@ class Analysis(Estimator):
 
         Args:
             table: the observations. None: the training table.
-            horizon: how far to predict after a cut: a text such as "30D" or a timedelta for dates, a number for
-                numbers.
-            every: time between two cuts, in the same form. None: the horizon, or less so that all cuts are in the
+            horizon: the longest lead time of a prediction. If times are dates, it is a text such as "30D" or a
+                timedelta, otherwise a number.
+            every: the time between two cuts, in the same form. None: the horizon, or less so that all cuts are in the
                 second half of a series.
-            cuts: number of cuts of each series, the last one a horizon before its end. Each is moved to the next
-                observation. Or a list of times for all series.
-            refit: fit a new forecaster with the same parameters to the observations before each cut.
-            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
-            n_jobs: number of processes. Each works on other cuts.
+            cuts: the number of cuts of each series, or a list of times for all series. The last cut is a horizon before
+                the end of the series. Each cut is moved to the next observation.
+            refit: whether to fit a new forecaster with the same parameters to the observations before each cut.
+            level: the level of the intervals in per cent, from 1 to 99.8; one number or a list.
+            n_jobs: the number of processes. Each works on other cuts.
 
         Returns:
-            The predictions next to the observed values, and their scores.
+            The predictions, the observed values, and the scores.
 
         Raises:
             NotFittedError: the forecaster is not fitted.
@@ -78,8 +78,8 @@ class Analysis(Estimator):
     def view(self, table: Any = None, *, out: Path | str, horizon: Any = None, level: Any = (50, 90)) -> Path:
         """Write one self-contained HTML page of a table and the model.
 
-        The page shows each series with its observations, mean, bands, filled gaps and forecast. A map shows where
-        observations are. The scores stand next to those of the naive models. The page needs no network.
+        The page shows each series with its observations, mean, intervals, filled gaps and forecast. A map shows the
+        times of the observations. The page lists the scores of the model and of the naive models. It needs no network.
 
         A large page has fewer points and, above some thousand series, fewer series. It states what it leaves out.
 
@@ -87,7 +87,7 @@ class Analysis(Estimator):
             table: the observations to show. None: the training table.
             out: path of the page, which ends in .html.
             horizon: length of the forecast, as in `Forecaster.forecast`. None: a tenth of the typical time span.
-            level: level of the bands in per cent, from 1 to 99.8; one number or a list.
+            level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
 
         Returns:
             The path of the page.
@@ -112,9 +112,9 @@ class Analysis(Estimator):
     ) -> Any:
         """Divide every prediction into its components.
 
-        The components of the structural model are ``level``, up to three processes from ``slow`` to ``fast``, one
-        season for each calendar period (``day``, ``week``, ``year``), and the ``seasonal mean`` that all series share.
-        The last one is the ``correction`` by the network. The means add up to the mean of `predict`.
+        The components of the structural model are ``level`` and up to three processes from ``slow`` to ``fast``. There
+        is one season for each calendar period (``day``, ``week``, ``year``), and a ``seasonal mean`` that all series
+        share. The last component is the ``correction`` by the network. The means add up to the mean of `predict`.
 
         A variable on a logarithmic scale has components that multiply. Each is converted to the user's units as its
         share of the difference to the level, so that the means add up, too.
@@ -131,8 +131,8 @@ class Analysis(Estimator):
 
         Raises:
             NotFittedError: the forecaster is not fitted.
-            ValueError: the model has no structural base, both ``at`` and ``horizon`` are given, or one of them or the
-                table is wrong.
+            ValueError: the model has no structural base, both ``at`` and ``horizon`` are given, or an argument is
+                wrong.
 
         >>> import pandas as pd
         >>> dates = list(pd.date_range("2024-01-01", periods=30)) * 2
@@ -147,7 +147,7 @@ class Analysis(Estimator):
         return components(cast("Forecaster", self), table, at=at, horizon=horizon, every=every, known=known)
 
     def anomalies(self, table: Any = None, level: Any = 0.001) -> Any:
-        """Report how unexpected each observation is, given the observations before it.
+        """Compute the p-value of each observation, given the observations before it.
 
         Every observation is predicted from all variables of its series at earlier times. The p-value is the
         probability of a prediction error that is at least as unusual. For series like those of training, it is

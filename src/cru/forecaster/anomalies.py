@@ -1,4 +1,4 @@
-"""Report how unexpected each observation is, given the observations before it."""
+"""Anomalies: the p-value of each observation, given the observations before it."""
 
 import copy
 import dataclasses
@@ -34,7 +34,7 @@ def check_level(level: Any, argument: str = "level") -> float:
     """Return a level as a float.
 
     Raises:
-        InputError: it is not a number between 0 and 1.
+        InputError: the level is not a number between 0 and 1.
     """
     number = isinstance(level, int | float | np.integer | np.floating) and not isinstance(level, bool)
     if not (number and 0 < level < 1):
@@ -43,12 +43,15 @@ def check_level(level: Any, argument: str = "level") -> float:
 
 
 def step(model: Model, batch: Batch, state: State | None) -> tuple[Prediction, State]:
-    """Predict the rows of a batch, each from ``state`` and the rows before it, and return the state after them.
+    """Predict the rows of a batch, each from ``state`` and the rows before it.
 
     Args:
         model: a model that supports streaming.
         batch: one row, or several for a structural model.
-        state: the state before. None: nothing is observed before.
+        state: the state before the rows. None: nothing is observed before.
+
+    Returns:
+        The prediction, and the state after the rows.
     """
     if _at_once(model):
         said: tuple[Prediction, State] = model.one_step_ahead(batch, state)  # type: ignore[operator]
@@ -69,8 +72,8 @@ def predict_next(model: Model, series: SeriesSet, *, held_out: bool = False) -> 
     Args:
         model: a model that supports streaming or runs forward in time.
         series: scaled series, with an observation in every row.
-        held_out: predict each row with the network that was not trained on its fold, which ``series`` must hold.
-
+        held_out: whether to predict each row with the network that was not trained on its fold. ``series`` must hold
+            the folds.
     """
     if held_out and isinstance(model, CorrectedModel) and model.network.pointwise:
         judge = model
@@ -121,7 +124,7 @@ def _row(batch: Batch, k: int) -> Batch:
 
 
 class Past(NamedTuple):
-    """What is known of the rows before each row."""
+    """Facts about the rows before each row."""
 
     since: Float[np.ndarray, "row 1"]  # time since the last row, infinite for the first row of a series
     read: Bool[np.ndarray, "row variable"]  # whether the variable is observed in an earlier row
@@ -137,7 +140,7 @@ def past_of(series: SeriesSet) -> Past:
 
 
 def as_seen(series: SeriesSet, model: Model) -> SeriesSet:
-    """Convert the values of scaled series to the floating type of the model, as it sees them."""
+    """Convert the values of scaled series to the floating type of the model."""
     values = torch.from_numpy(np.ascontiguousarray(series.values)).to(model.dtype).numpy()
     return dataclasses.replace(series, values=values)
 
@@ -152,17 +155,17 @@ def fit_errors(
 ) -> ErrorDistribution | None:
     """Estimate the distribution of the one-step errors of a model.
 
-    The errors of a structural model, with or without a network on each time point, are those of whole series: its
-    parameters are few, and the folds mark which network was not trained on a row. Its errors at the start of a series
-    are those of parts of series, of which there are more. The errors of other models are those of held-out series.
+    A structural model has few parameters, so its errors come from complete series of the training table. If it has a
+    network on each time point, the folds mark which network was not trained on a row. Its errors at the start of a
+    series come from parts of series, because there are more of them. Other models have errors of held-out series.
 
     Args:
         model: the fitted model.
         judged: scaled series, or parts of series, on which the model is scored.
-        series: the whole table, scaled.
-        constant: which variables are constant.
+        series: the complete table, scaled.
+        constant: mask of the constant variables.
         gap: typical time between observations.
-        seed: of the folds.
+        seed: the seed of the folds.
 
     Returns:
         The distribution. None if the model uses later observations.
@@ -186,7 +189,7 @@ def fit_errors(
 
 
 def _some_rows(series: SeriesSet, rows: int, longest: int) -> SeriesSet:
-    """Take the starts, of at most ``longest`` rows, of evenly spaced series with about ``rows`` rows in total."""
+    """Select the first rows, at most ``longest``, of evenly spaced series, with about ``rows`` rows in total."""
     series = drop_empty_rows(series)
     lengths = np.minimum(series.lengths, longest)
     count = int(np.clip(len(series) * rows / max(1, lengths.sum()), 1, len(series)))
@@ -206,7 +209,7 @@ def _one_step_errors(
 
 
 class Verdict(NamedTuple):
-    """Judgement of observations."""
+    """P-values of observations, and which of them are anomalies."""
 
     p_value: Float[np.ndarray, "n variable"]
     anomaly: Bool[np.ndarray, "n variable"]
@@ -220,13 +223,13 @@ def judge(
     runs: Int64[np.ndarray, "n variable"],
     level: float,
 ) -> Verdict:
-    """Judge observations by their one-step errors and by the runs of equal values that they end.
+    """Compute p-values of observations, from their one-step errors and from the runs of equal values that they end.
 
     Args:
         forecaster: the fitted forecaster.
         said: one-step-ahead predictions.
         values: scaled observations in the floating type of the model, any number where nothing is observed.
-        past: of the rows before.
+        past: facts about the rows before each row.
         runs: number of equal values in a row, 0 where nothing is observed.
         level: an observation with a smaller probability is an anomaly.
     """
@@ -246,7 +249,7 @@ def judge(
 
 
 def anomalies(forecaster: "Forecaster", series: SeriesSet, level: float, *, polars: bool) -> Any:
-    """Judge every observation of series in the user's units, and return a frame.
+    """Compute the p-value of every observation of series in the user's units, and return a frame.
 
     Args:
         forecaster: the fitted forecaster.

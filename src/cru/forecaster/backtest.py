@@ -1,4 +1,4 @@
-"""Backtest a forecaster: cut series at several times, predict what follows, and compare with what happened."""
+"""Backtests: series are cut at several times, and predictions are compared with the observations after each cut."""
 
 import copy
 import dataclasses
@@ -46,6 +46,8 @@ class Backtest:
             ``lead`` (time since the cut), ``variable``, ``observed``, ``mean``, ``median``, ``std``, and ``lo-90`` and
             ``hi-90`` for a level of 90. It is a polars frame if the table is.
         comparison: the losses of the model and of the naive baselines on these values.
+        columns: the roles of the columns of the table.
+        polars: whether frames are polars frames.
     """
 
     predictions: Any
@@ -62,9 +64,9 @@ class Backtest:
         """Compute the scores of the model and of every naive baseline.
 
         Args:
-            by: one row for each of these and each model: any of "variable", "lead" (a range of lead times) and
-                "series". Empty: all values together. Without "variable", several variables count in standard
-                deviations. With it, scores have the unit of the variable.
+            by: any of "variable", "lead" (a range of lead times) and "series". There is one row for each of their
+                combinations and each model. Empty: all values together. With "variable", scores have the unit of the
+                variable. Without it, errors of several variables are divided by their standard deviations.
 
         Returns:
             A frame with the columns of ``by`` and those below. ``difference`` has a 95 % interval by a bootstrap over
@@ -75,10 +77,11 @@ class Backtest:
             - ``crps``: continuous ranked probability score, from ten quantiles: twice their mean pinball loss;
             - ``coverage-90``, ``width-90``: share of values inside the 90 % interval, and its mean width;
             - ``difference``: ``mae`` minus that of the best baseline; ``low``, ``high``: its interval;
-            - ``better``: "yes" or "no" if the difference is more than noise, "unclear" or "reference" (best baseline).
+            - ``better``: "yes" or "no" if the interval excludes 0, otherwise "unclear". The best baseline has
+              "reference".
 
         Raises:
-            ValueError: an entry of ``by`` is unknown.
+            InputError: an entry of ``by`` is unknown.
         """
         keys = check_keys(by)
         if "series" in keys and self.columns.id is None:
@@ -92,7 +95,7 @@ class Backtest:
 
 
 class Plan(NamedTuple):
-    """What a backtest predicts."""
+    """The series, cuts, horizon and levels of a backtest."""
 
     series: SeriesSet  # rows with an observation or known values, in the user's units
     clock: Clock
@@ -177,18 +180,18 @@ def compare_models(
 ) -> Backtest:
     """Fit several forecasters to the observations before each cut, and compare their predictions of the rest.
 
-    A model that cannot use known and static columns goes without them.
+    A model that cannot use known and static columns is fitted without them.
 
     Args:
         series: the table, from `read_training_table`.
-        clock: of its times.
-        columns: roles of its columns.
-        forecasters: parameters of the models, by the name of each model in the scores. They need not be fitted.
-        horizon: how far to predict after a cut, as in `Forecaster.backtest`.
-        every: time between two cuts.
-        cuts: number of cuts, or times of cuts.
-        level: of the intervals, in per cent.
-        n_jobs: number of processes.
+        clock: the clock of its times.
+        columns: the roles of its columns.
+        forecasters: the forecasters, by their names in the scores. They need not be fitted.
+        horizon: the longest lead time of a prediction, as in `Forecaster.backtest`.
+        every: the time between two cuts.
+        cuts: the number of cuts, or times of cuts.
+        level: the level of the intervals in per cent; one number or a list.
+        n_jobs: the number of processes.
 
     Returns:
         The scores of all models. The predictions have the additional column ``model``.
@@ -246,22 +249,22 @@ def run(
     baselines: bool = True,
     title: str = "backtest",
 ) -> Predicted:
-    """Predict what follows each cut.
+    """Predict the observations after each cut.
 
     Args:
-        plan: cuts and horizon.
-        forecaster: fitted, or only its parameters if ``refit``.
-        refit: fit a new forecaster before each cut.
-        n_jobs: number of processes.
-        baselines: also score the naive baselines.
-        title: of the progress bar.
+        plan: the series, cuts and horizon.
+        forecaster: the forecaster. It need not be fitted if ``refit``.
+        refit: whether to fit a new forecaster before each cut.
+        n_jobs: the number of processes.
+        baselines: whether to score the naive baselines, too.
+        title: the title of the progress bar.
 
     Raises:
-        InputError: ``n_jobs`` is not a whole number of at least 1.
+        InputError: ``n_jobs`` is not an integer of at least 1.
     """
     if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
-        raise InputError("n_jobs", "be a whole number of at least 1", repr(n_jobs))
-    light = copy.copy(forecaster)  # without the training table, which need not be sent to other processes
+        raise InputError("n_jobs", "be an integer of at least 1", repr(n_jobs))
+    light = copy.copy(forecaster)  # without the training table, which other processes do not need
     light.history_ = None
     jobs = _jobs(plan, light, refit=refit, baselines=baselines)
     results = map(run_job, jobs) if n_jobs == 1 else _in_processes(jobs, int(n_jobs))
@@ -269,7 +272,7 @@ def run(
 
 
 def run_job(job: Job) -> Predicted:
-    """Predict what follows one cut."""
+    """Predict the observations after one cut."""
     owner = job.series.series_index
     known = job.series.times <= job.cut[owner]
     past = job.series.keep(known)
@@ -322,7 +325,7 @@ def _fitted(job: Job, past: SeriesSet) -> "Forecaster":
     new = copy.copy(job.forecaster).set_params(progress=False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the table was judged when it was fitted as a whole
+            warnings.simplefilter("ignore", UserWarning)  # the fit to the complete table has warned already
             kinds = getattr(job.forecaster, "kinds_", Kinds({}))  # `compare_models` has forecasters that are not fitted
             return new._fit(past, job.clock, job.columns, {name: kinds[name] for name in kinds.declared})
     except ValueError as error:
@@ -332,7 +335,7 @@ def _fitted(job: Job, past: SeriesSet) -> "Forecaster":
 
 
 def _jobs(plan: Plan, forecaster: "Forecaster", *, refit: bool, baselines: bool) -> Iterator[Job]:
-    """Make the job of each cut. A series without that cut trains with its observations up to its earliest cut."""
+    """Make the job of each cut. A series without that cut is in the training set up to its earliest cut."""
     filled = ~np.isnan(plan.cuts).all(1)
     earliest = np.full(len(plan.cuts), np.nan)
     earliest[filled] = np.nanmin(plan.cuts[filled], 1)

@@ -54,7 +54,7 @@ class Baselines(NamedTuple):
     gap: float  # typical time between observations, the unit of the ranges
 
     def predict(self, series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
-        """Predict every entry of series in the units of ``scaler`` with each rule."""
+        """Predict every entry of scaled series with each rule."""
         return _apply(self.rules, series)
 
     def losses(
@@ -68,11 +68,11 @@ class Baselines(NamedTuple):
         """Compute the losses of every rule.
 
         Args:
-            said: what `predict` returns.
-            series: the series that were predicted.
+            said: the predictions that `predict` returns.
+            series: the predicted series.
             wanted: the entries to score.
             observed: their values in the user's units.
-            levels: of the intervals to report, in per cent.
+            levels: the levels of the intervals to report, in per cent.
         """
         variable = np.nonzero(wanted)[1]
         shift, scale = (np.array(numbers)[variable] for numbers in (self.scaler.shift, self.scaler.scale))
@@ -97,10 +97,10 @@ def fit_baselines(series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int,
 
     Args:
         series: the training part in the user's units. About `BaselineSettings.max_points` of its time points are used.
-        scaler: of the training part, without logarithms.
-        clock: of the table. Dates have calendar periods, one of which may be the season.
-        seed: of the withheld values.
-        levels: of the intervals to report, in per cent.
+        scaler: the scaler of the training part, without logarithms.
+        clock: the clock of the table. Dates have calendar periods, one of which may be the season.
+        seed: the seed of the withheld values.
+        levels: the levels of the intervals to report, in per cent.
     """
     gap, size = median_gap(series), len(series.names)
     rows, rng = (
@@ -157,7 +157,7 @@ def _fit_rules(task: SeriesSet, gap: float, phases: Sequence[float]) -> dict[str
 
     rules = {name: fitted(name) for name in RULES if name != "seasonal-naive"}
     period = float(rules["climatology"].period)  # type: ignore[arg-type]
-    if phases:  # a period of the calendar, if it explains more than the one that was found
+    if phases:  # use a period of the calendar if it explains more than the estimated period
         nearest = min(phases, key=lambda phase: abs(math.log(phase / period)))
         calendar = fitted("climatology", period=nearest)
         if float(calendar.var.mean()) <= float(rules["climatology"].var.mean()):  # type: ignore[operator]
@@ -167,7 +167,7 @@ def _fit_rules(task: SeriesSet, gap: float, phases: Sequence[float]) -> dict[str
 
 
 def _apply(rules: Mapping[str, Model], series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
-    """Predict every entry with each rule. A query changes no other prediction of a rule, so all are made at once."""
+    """Predict every entry with each rule, all at once, because a query changes no other prediction of a rule."""
     found = {name: np.empty(series.values.shape) for name in rules}
     with threads_for(0), torch.no_grad():
         for batch, rows in series.batches_by_length(SETTINGS.batch, dtype=torch.get_default_dtype()):
@@ -187,7 +187,7 @@ class _Errors(NamedTuple):
 def _quantiles(
     found: _Errors, variables: int, probabilities: Float[np.ndarray, " bound"]
 ) -> Float[np.ndarray, "group bound"]:
-    """Estimate quantiles by range of lead times and variable; with too few errors, by variable or of all errors."""
+    """Estimate quantiles by range of lead times and variable. With too few errors, group by variable or not at all."""
     error, variable = found.error, found.variable
     normal = np.interp(probabilities, PROBABILITIES, NORMAL)
     everything, many = _grouped(error, np.zeros(len(error), np.int64), 1, probabilities)

@@ -1,4 +1,4 @@
-"""Calibrate prediction intervals with the quantiles of standardised errors on held-out data."""
+"""Calibration of prediction intervals with the quantiles of standardised errors on held-out data."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def widening(series: int) -> float:
 
 
 def guarantee(series: int) -> str:
-    """Describe, for the user, what intervals calibrated on this number of series guarantee."""
+    """Describe for the user the guarantee of intervals that are calibrated on this number of series."""
     if series >= SETTINGS.few_series:
         return (
             f"Intervals are calibrated on {series:,} series. On average over new series like these, a 90 % interval "
@@ -93,7 +93,7 @@ class Calibration:
     leads: Float[np.ndarray, " lead"]
     quantiles: Float[np.ndarray, "lead variable probability"]
     likeness: Float[np.ndarray, "coupled coupled"]  # correlation of errors at one time; empty above `COUPLED`
-    constant: Bool[np.ndarray, " variable"]  # whether it has one value in the whole table
+    constant: Bool[np.ndarray, " variable"]  # whether it has one value in the complete table
     mean_weight: Float[np.ndarray, " variable"]  # 0: predict the center, 1: predict the mean of the quantiles
     cap: Float[np.ndarray, " variable"]  # upper limit of quantiles on a logarithmic scale, in the user's units
     kinds: Kinds
@@ -115,10 +115,10 @@ class Calibration:
 
         Args:
             errors: standardised errors.
-            counted: which of the errors to use.
+            counted: mask of the errors to use.
             lead: lead time of each error.
             series: number of series that the errors come from.
-            constant: variables with one value in the whole table. Their quantiles are 0.
+            constant: mask of the variables with one value in the complete table. Their quantiles are 0.
         """
         counted = counted & ~constant
         likeness = _likeness(errors, counted & (lead > 0))  # only at times without any observation
@@ -181,7 +181,7 @@ class Calibration:
         return self._between(at, lead)
 
     def uniform(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n variable"]:
-        """Draw uniform numbers between 0 and 1; the variables of a row are correlated like the errors at one time."""
+        """Draw uniform numbers between 0 and 1. The variables of a row are correlated like the errors at one time."""
         numbers = rng.standard_normal((n, self.quantiles.shape[1]))
         if len(self.likeness):
             numbers = numbers @ self._root
@@ -253,14 +253,14 @@ class Calibration:
 
 
 def _own(errors: np.ndarray, counted: np.ndarray, otherwise: np.ndarray, *, borrowed: int = 0) -> np.ndarray:
-    """Estimate the quantiles of each variable; return ``otherwise`` for variables with too few errors.
+    """Estimate the quantiles of each variable. Return ``otherwise`` for variables with too few errors.
 
     Args:
         errors: standardised errors.
-        counted: which of the errors to use.
+        counted: mask of the errors to use.
         otherwise: quantiles of a larger group.
-        borrowed: the larger group counts as so many errors. A 95 % quantile of a hundred errors alone is often wrong by
-            half of its size.
+        borrowed: weight of the larger group, as a number of errors. A 95 % quantile of a hundred errors alone is often
+            wrong by half of its size.
     """
     found = otherwise.copy()
     count = counted.sum(0)
@@ -287,7 +287,7 @@ def _nearest(errors: np.ndarray, ranges: Sequence[np.ndarray], otherwise: np.nda
 
 
 def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Estimate the correlation between the variables' errors at one time, from their normal scores.
+    """Estimate the correlation between the errors of variables at one time, from their normal scores.
 
     The estimate is smaller for variables that rarely have errors at the same time.
 
@@ -310,7 +310,7 @@ def _likeness(errors: np.ndarray, counted: np.ndarray) -> np.ndarray:
 
 
 def _shared(errors: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Give every variable the quantiles of all errors together; return ``otherwise`` if there are too few errors."""
+    """Assign the quantiles of all errors to every variable. Return ``otherwise`` if there are too few errors."""
     return otherwise if len(errors) < ENOUGH else np.tile(_quantiles(errors), (len(otherwise), 1))
 
 

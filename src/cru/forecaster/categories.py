@@ -1,4 +1,4 @@
-"""Encode variables of kind "category": one column for each category, 1 where the variable has it, else 0."""
+"""Columns for variables of kind "category": one for each category, 1 where the variable has it, else 0."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,10 +40,10 @@ class Entries(NamedTuple):
 
     @staticmethod
     def of(column: Column) -> "Entries":
-        """Read a column of texts or numbers. Whole numbers, truth values and "2.0" become texts such as "2".
+        """Read a column of texts or numbers. Integers, booleans and "2.0" become texts such as "2".
 
         Raises:
-            InputError: it holds something else.
+            InputError: the column holds neither texts nor numbers.
         """
         if column.kind == "text":
             tidy = [category_name(text) for text in column.texts]
@@ -77,6 +77,14 @@ def category_name(entry: object) -> str | None:
 def find_categories(table: DataTable, layout: Layout, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Find the categories of some variables in a training table.
 
+    Args:
+        table: a wide or a long table.
+        layout: its columns.
+        names: the variables of kind "category".
+
+    Returns:
+        The categories of each variable.
+
     Raises:
         InputError: a variable has no category or more than `MOST`.
     """
@@ -104,7 +112,7 @@ def encode(table: DataTable, layout: Layout, categories: Categories, place: Call
         table: a wide or a long table.
         layout: its columns.
         categories: the categories of each variable.
-        place: returns the series and the time of a row, for errors.
+        place: the function from a row to its series and time, for errors.
 
     Raises:
         InputError: a category is not in ``categories``, or two columns would have one name.
@@ -133,7 +141,14 @@ def encode(table: DataTable, layout: Layout, categories: Categories, place: Call
 
 
 def unseen(name: str, found: str, place: Place, categories: Sequence[str]) -> InputError:
-    """Make the error for a category that the training table does not have."""
+    """Make the error for a category that the training table does not have.
+
+    Args:
+        name: the variable.
+        found: the category.
+        place: the series and the time of the category.
+        categories: the categories of the variable in the training table.
+    """
     rule = literal(f"hold a category of the training table, {some([*map(repr, categories)])}")
     where = f"{found!r} in series {place.series!r}"
     hint = "Correct it or leave it missing, or fit again with it."

@@ -1,4 +1,4 @@
-"""Convert the user's times to the numbers that models use, and find the calendar periods of a table."""
+"""The conversion between the user's times and the numbers that models use, and the calendar periods of a table."""
 
 import dataclasses
 import datetime
@@ -34,7 +34,7 @@ _STEPS = {"D": (1, 7, 14, 28, 91, 365), "h": (1, 2, 3, 6, 12), "min": (1, 2, 5, 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Convert between times and numbers. Numbers stay as they are; dates are counted in ``unit`` since ``origin``.
+    """A conversion between times and numbers. Numbers do not change. Dates are counted in ``unit`` since ``origin``.
 
     >>> from cru.forecaster.clock import Clock
     >>> clock = Clock(kind="datetime", unit="h", origin="2024-01-01")
@@ -59,22 +59,22 @@ class Clock:
         if column.kind not in ("number", "date", "datetime"):
             raise ValueError(
                 f"column {column.name!r} must hold numbers or dates, got {column.dtype}. Parse it first, for example "
-                "with pandas.to_datetime(..., utc=True), which also makes one time zone of several."
+                "with pandas.to_datetime(..., utc=True), which also converts several time zones to one."
             )
         if column.missing == len(column):
             raise ValueError(f"the table must have at least one row with a time in {column.name!r}.")
         times = column.values
         if np.datetime_data(times.dtype)[0] == "ns" and (times != times.astype("datetime64[us]")).any():
             warnings.warn(
-                f"times in {column.name!r} are cut to microseconds, also in the answers: round them first "
-                "(.dt.round('us')) if the two are to be joined.",
+                f"times in {column.name!r} are rounded down to microseconds, also in predictions. To join predictions "
+                "with the table, round its times first, with .dt.round('us').",
                 stacklevel=2,
             )
         first = np.nanmin(times.astype("datetime64[us]"))
         return Clock(kind=column.kind, unit="D", origin=str(first), zone=column.zone)
 
     def in_unit(self, gap: float) -> "Clock":
-        """Return the clock with the coarsest unit in which ``gap`` is at least 1. ``gap`` is in the present unit."""
+        """Return the clock with the coarsest unit in which ``gap`` is at least 1. ``gap`` is in the current unit."""
         if self.kind == "number":
             return self
         length = gap * UNITS[self.unit] * (1 + 1e-9)
@@ -99,11 +99,9 @@ class Clock:
             raise ValueError(f"times must be dates, as in the training table, got {column.dtype}.")
         if (column.zone is None) != (self.zone is None):
             have, want = ("a", "none") if column.zone else ("no", "one")
-            raise ValueError(
-                f"times must be written as in the training table: they have {have} time zone, it has {want}."
-            )
+            raise ValueError(f"times must match the training table: they have {have} time zone, the table has {want}.")
         if column.missing:
-            raise ValueError(f"times must be there: {column.missing} of {len(column)} are missing.")
+            raise ValueError(f"times must not be missing: {column.missing} of {len(column)} are.")
         # Microseconds, because 64-bit nanoseconds overflow after 292 years.
         ticks = (column.values.astype("datetime64[us]") - self._origin).view(np.int64)
         counted: np.ndarray = ticks / (UNITS[self.unit] / 1000)
@@ -156,7 +154,7 @@ class Clock:
         return float(self.column(_moments([stamp]))[0])
 
     def stamps(self, numbers: np.ndarray) -> np.ndarray:
-        """Convert numbers to times of the clock's kind, in UTC. Return dates without a time if all are whole days."""
+        """Convert numbers to times of the clock's kind, in UTC. Return dates without a time of day if all are days."""
         if self.kind == "number":
             return np.asarray(numbers)
         ticks = np.round(np.asarray(numbers) * (UNITS[self.unit] / 1000)).astype("timedelta64[us]")
@@ -175,7 +173,7 @@ class Clock:
         """Convert a length of time to a number in the unit of the clock.
 
         Args:
-            length: a number where times are numbers; otherwise a text such as "6h" or "2 weeks", or a timedelta.
+            length: a number if times are numbers, otherwise a text such as "6h" or "2 weeks", or a timedelta.
             argument: name of the argument, for error messages.
 
         Raises:
@@ -196,8 +194,8 @@ class Clock:
         """Write a length of time as text: the number, followed by the unit for dates.
 
         Args:
-            length: in the unit of the clock.
-            unit: of the text, such as that of a horizon. None: the coarsest one in which the number is 1 or at least 2.
+            length: the length in the unit of the clock.
+            unit: the unit of the text. None: the coarsest unit in which the number is 1 or at least 2.
 
         >>> from cru.forecaster.clock import Clock
         >>> Clock(kind="date", unit="h").written(2160.0), Clock(kind="date", unit="h").written(2160.0, "h")
@@ -237,7 +235,7 @@ class Clock:
         return float(match[1]) * UNITS[unit] / UNITS[self.unit]
 
     def step(self, gap: float) -> float:
-        """Return a forecast step: ``gap`` itself for numbers, the largest round step up to ``gap`` for dates."""
+        """Return a forecast step: ``gap`` itself for numbers, the largest step in `_STEPS` up to ``gap`` for dates."""
         if self.kind == "number":
             return gap
         length = gap * UNITS[self.unit] * (1 + 1e-9)
@@ -257,13 +255,13 @@ class Clock:
         except (ValueError, OSError, OverflowError, zoneinfo.ZoneInfoNotFoundError):
             zone, origin = None, None
         if origin is None or origin.tzinfo is not None or (self.zone is not None and zone is None):
-            raise ValueError("`clock` must have an origin that is a date and a zone that there is")
+            raise ValueError("`clock` must have a date as origin, and a time zone that exists")
 
     def check_range(self, numbers: np.ndarray) -> None:
         """Check that a clock of dates can represent all numbers.
 
         Raises:
-            ValueError: a number is outside of the years 1 to 9999.
+            ValueError: a number is outside the years 1 to 9999.
         """
         if self.kind == "number" or not len(numbers):
             return
@@ -340,7 +338,7 @@ def find_calendar(series: SeriesSet, clock: Clock, gap: float) -> Calendar:
 
     Args:
         series: the table.
-        clock: of the table. Times that are numbers have no calendar.
+        clock: the clock of the table. Times that are numbers have no calendar.
         gap: typical time between observations.
     """
     if clock.kind == "number" or not len(series.times):

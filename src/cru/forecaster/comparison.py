@@ -1,4 +1,4 @@
-"""Compare models on the same values: scores by variable, lead time and series, and whether a difference is noise."""
+"""Scores of several models on the same values, by variable, lead time and series, and intervals of differences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -59,11 +59,11 @@ class Losses(NamedTuple):
         """Compute the losses of predictions.
 
         Args:
-            observed: what happened.
-            mean: predicted mean.
-            median: predicted median.
-            bounds: of the intervals, by names such as "lo-90" and "hi-90". They include those of `GRID`.
-            levels: of the intervals to report, in per cent.
+            observed: the observed values.
+            mean: the predicted means.
+            median: the predicted medians.
+            bounds: the bounds of the intervals, by names such as "lo-90" and "hi-90". They include those of `GRID`.
+            levels: the levels of the intervals to report, in per cent.
         """
         pinball = np.zeros(len(observed))
         for level in GRID:
@@ -90,21 +90,21 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """Losses of several models on the same values, and where each value belongs.
+    """Losses of several models on the same values, and the variable, lead time, series and block of each value.
 
     Attributes:
-        names: of the variables.
+        names: names of the variables.
         leads: names of the ranges of lead times.
         series: names of the series.
-        levels: of the intervals, in per cent.
+        levels: levels of the intervals, in per cent.
         variable_of: index of the variable of each value.
         lead_of: index of the range of its lead time.
         series_of: index of its series.
-        block_of: its block of time. Values of different blocks are nearly independent.
+        block_of: index of its block of time. Values of different blocks are nearly independent.
         unit: standard deviation of each variable, 1 for a constant.
-        varies: whether it has different values.
-        losses: of each model, by name.
-        baselines: which of the models are naive baselines.
+        varies: whether the variable has different values.
+        losses: losses of each model, by name.
+        baselines: names of the models that are naive baselines.
     """
 
     names: tuple[str, ...]
@@ -124,14 +124,18 @@ class Comparison:
         """Compute the scores of every model in every group of values.
 
         Args:
-            by: what the groups have in common: any of "variable", "lead" and "series". Without "variable", the losses
-                of each of several variables are divided by its standard deviation.
+            by: the keys of the groups: any of "variable", "lead" and "series". Without "variable", the losses of each
+                of several variables are divided by its standard deviation.
 
         Returns:
-            Columns with one entry for each group and model: those of ``by``, "model", "count", "mae", "rmse", "crps",
-            and "coverage-90" and "width-90" for a level of 90. "difference" is the mean absolute error minus that of
-            the best baseline, "low" and "high" are the bounds of its 95 % interval. "better" is "yes" if the interval
-            is below 0, "no" if it is above 0, otherwise "unclear". It is "reference" for the best baseline itself.
+            Columns with one entry for each group and model:
+
+            - the columns of ``by``, "model", "count", "mae", "rmse", "crps";
+            - "coverage-90" and "width-90" for a level of 90;
+            - "difference", the mean absolute error minus that of the best baseline;
+            - "low" and "high", the bounds of the 95 % interval of the difference;
+            - "better": "yes" if the interval is below 0, "no" if it is above 0, otherwise "unclear". The best baseline
+              has "reference".
 
         Raises:
             InputError: an entry of ``by`` is unknown or occurs twice.
@@ -162,17 +166,17 @@ class Comparison:
         return table
 
     def find_losses(self, model: str, baselines: Sequence[str]) -> list[tuple[str, str, float, float]]:
-        """Find variables for which a naive baseline is better than a model by more than noise.
+        """Find variables for which a naive baseline is significantly better than a model.
 
         All variables and baselines together give a false alarm with about the probability
         `BootstrapSettings.warning_error_rate`.
 
         Args:
-            model: name of the model.
-            baselines: names of the baselines to compare it with.
+            model: the name of the model.
+            baselines: the names of the baselines to compare it with.
 
         Returns:
-            Variable, best baseline, mean absolute error of the model and of the baseline.
+            For each such variable: its name, the best baseline, and the mean absolute errors of model and baseline.
         """
         models, size = list(self.losses), len(self.names)
         pairs = self._pairs(self.variable_of, self._clusters(("variable",)), self._weights(("variable",)))
@@ -253,7 +257,7 @@ class _Pairs(NamedTuple):
 
 
 def vary(series: SeriesSet) -> Bool[np.ndarray, " variable"]:
-    """Return which variables have at least two different values."""
+    """Return the mask of the variables that have at least two different values."""
     low, high = (np.where(series.mask, series.values, fill) for fill in (np.inf, -np.inf))
     several: np.ndarray = low.min(0, initial=np.inf) < high.max(0, initial=-np.inf)
     return several
@@ -268,15 +272,15 @@ def calibrated_entries(
     calibration: Calibration,
     levels: Sequence[float],
 ) -> dict[str, Float[np.ndarray, " value"]]:
-    """Calibrate the wanted entries only, which are few in a table with many missing values.
+    """Calibrate only the requested entries, which are few in a table with many missing values.
 
     Args:
         said: scaled predictions.
         lead: lead times.
-        wanted: the entries to calibrate.
-        scaler: of the table.
+        wanted: the requested entries.
+        scaler: the scaler of the table.
         calibration: quantiles of the standardised errors.
-        levels: of the intervals, in per cent.
+        levels: the levels of the intervals, in per cent.
 
     Returns:
         The columns of `calibrated` in the order of ``np.nonzero(wanted)``.
@@ -314,7 +318,7 @@ def check_keys(by: Any) -> tuple[str, ...]:
 def student(z: float, freedom: int) -> float:
     """Return the quantile of Student's t distribution whose probability is that of ``z`` in a normal distribution.
 
-    An asymptotic expansion in 1 / ``freedom``, accurate to 0.2 % for 3 or more degrees of freedom at z = 1.96.
+    It is an asymptotic expansion in 1 / ``freedom``, with an error below 0.2 % from 3 degrees of freedom at z = 1.96.
 
     >>> from cru.forecaster.comparison import student
     >>> round(student(1.96, 3), 2), round(student(1.96, 100), 2)

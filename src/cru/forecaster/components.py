@@ -1,4 +1,4 @@
-"""Divide predictions into the components of the structural model and the correction by the network."""
+"""The division of predictions into the components of the structural model and the correction by the network."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +31,7 @@ NEAR = 1e-3  # scaled distance from the level below which a logarithm counts as 
 
 
 class Grouping(NamedTuple):
-    """How the components of the layer form the components that a user sees."""
+    """The mapping from the components of the layer to the components that a user sees."""
 
     names: tuple[str, ...]  # level, processes from slow to fast, seasons
     groups: tuple[int, ...]  # the group of each component of the layer, as `StructuralLayer.components` needs them
@@ -77,7 +77,7 @@ class Division(NamedTuple):
 
 
 def components(forecaster: "Forecaster", table: Any, *, at: Any, horizon: Any, every: Any, known: Any) -> Any:
-    """Return a frame of the components. See `Forecaster.components`."""
+    """Return a frame of the components. The arguments are those of `Forecaster.components`."""
     check_structural(forecaster)
     if at is not None and horizon is not None:
         raise InputError("at", "be given, or {horizon}, and not both")
@@ -167,17 +167,17 @@ def _in_user_units(
 ) -> Division:
     """Convert scaled components, and append the correction.
 
-    With the way f to the user's units and the level b, component c becomes c · (f(b + Σ c) - f(b)) / Σ c. The sum is
-    over all components but the level, which becomes f(b). Where f is linear, the factor is the scale.
+    Let f be the conversion to the user's units and b the level. Component c becomes c · (f(b + Σ c) - f(b)) / Σ c. The
+    sum is over all components but the level, which becomes f(b). Where f is linear, the factor is the scale.
 
     Args:
-        names: of the components.
-        mean: scaled, without the shift of the scaler.
-        std: scaled.
+        names: names of the components.
+        mean: scaled means of the components, without the shift of the scaler.
+        std: scaled standard deviations of the components.
         total: scaled mean of the structural model.
         spread: scaled standard deviation of the correction.
         predicted: mean of the prediction, in the user's units.
-        scaler: of the table.
+        scaler: the scaler of the table.
     """
     level, structural = mean[..., 0], scaler.inverse(total)
     away = total - level

@@ -1,4 +1,4 @@
-"""Train the networks that correct a structural model by cross-fitting: each network leaves out one fold."""
+"""The training, by cross-fitting, of the networks that correct a structural model: each leaves out one fold."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ class CorrectionSettings:
     warmup: int = 50  # optimizer steps of linear warm-up
     clip: float = 5.0
     observations: int = 300  # in a table with fewer observations, the networks are not trained
-    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of whole series
+    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of complete series
     blocks_per_fold: int = 8  # approximate number of blocks per fold in each series
     trust_factor: int = 2  # time points that determine the trust, as a multiple of `validation`
     trust_candidates: int = 11  # number of candidate shares of a correction, from 0 to 1
@@ -57,7 +57,7 @@ class CorrectionRows(NamedTuple):
 
     x: Float[Tensor, "row feature"]  # standardised
     error: Float[Tensor, "row variable"]  # of the structural model, in its standard deviations
-    wanted: Bool[Tensor, "row variable"]  # which entries are targets
+    wanted: Bool[Tensor, "row variable"]  # mask of the targets
     fold: Int64[Tensor, " row"]
 
 
@@ -69,8 +69,8 @@ def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
 
     Args:
         series: the table.
-        folds: number of folds.
-        seed: of the random assignment.
+        folds: the number of folds.
+        seed: the seed of the random assignment.
 
     Returns:
         The series with the folds in ``per_time["fold"]``.
@@ -131,23 +131,23 @@ def train_corrections(
     callback: Callback | None = None,
     settings: CorrectionSettings | None = None,
 ) -> None:
-    """Train the networks, and keep the weights of the best epoch.
+    """Train the networks, and restore the weights of the best epoch.
 
     Network k is not trained on fold k. So each row has one network that was not trained on it, and all folds contribute
     to the score of an epoch. A single network has only one fold and is trained on all rows.
 
-    If no epoch improves on the structural model, the initial weights, which correct nothing,
-    are kept. After training, `CorrectedModel.trust` is set.
+    If no epoch improves on the structural model, the networks have their initial weights, which correct nothing. After
+    the training, `CorrectedModel.trust` is set.
 
     Args:
-        model: prepared model with a network that has no memory.
+        model: a prepared model with a network that has no memory.
         series: scaled series with folds, from `with_folds`.
-        seed: of the windows, the training tasks and the order of the rows.
-        epochs: number of epochs, None for the default.
-        minutes: limit of processor time.
-        patience: number of epochs without a better score after which training stops.
-        callback: is called at the start, after every epoch and at the end.
-        settings: of the training, None for the default.
+        seed: the seed of the windows, the training tasks and the order of the rows.
+        epochs: the number of epochs. None: the default.
+        minutes: the limit of processor time.
+        patience: the number of epochs without a better score after which the training stops.
+        callback: the callback of the start, of every epoch and of the end.
+        settings: the settings of the training. None: the default.
     """
     settings, callback = settings or CorrectionSettings(), callback or Callback()
     epochs = epochs or settings.epochs
@@ -242,11 +242,11 @@ def _epoch(
 def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
     """Set the linear part of each network to the ridge regression of the errors on the inputs besides observations.
 
-    A known cause of a variable explains far more than any other feature, and a few epochs cannot find it.
+    A known cause of a variable can explain more than all other features, and a few epochs are not enough to learn it.
 
     Args:
-        model: with networks that correct nothing so far.
-        rows: of the first epoch.
+        model: a model with networks that correct nothing so far.
+        rows: the rows of the first epoch.
     """
     network, count, size = model.network, model.config.inputs, rows.x.shape[1]
     assert isinstance(network, MLPModel)
@@ -263,7 +263,7 @@ def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
 
 @torch.no_grad()
 def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
-    """Return the loss, averaged over variables; each row is predicted by the network not trained on its fold."""
+    """Return the loss, averaged over variables. The network that is not trained on the fold of a row predicts it."""
     total, count = torch.zeros_like(model.weight), torch.zeros_like(model.weight)
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
@@ -278,7 +278,7 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
 
 @torch.no_grad()
 def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
-    """Set the trust: the share of a correction with the least error, for each variable and range of lead times.
+    """Set the trust: the share of a correction with the smallest error, for each variable and range of lead times.
 
     The share of a center minimises the absolute error, and the share of a mean minimises the squared error. The fewer
     targets a variable has in a range, the closer its share is to the common share of all variables.

@@ -1,4 +1,4 @@
-"""Choose the times at which a backtest cuts the series, and the ranges of lead times after a cut."""
+"""The times at which a backtest cuts the series, and the ranges of lead times after a cut."""
 
 from itertools import pairwise
 from typing import Any
@@ -20,17 +20,17 @@ MOST = 1000  # largest number of cuts
 def cut_times(
     series: SeriesSet, clock: Clock, *, horizon: float, every: float | None, cuts: Any
 ) -> Float[np.ndarray, "series cut"]:
-    """Return the times at which each series is cut, NaN where it has no observation before a cut.
+    """Return the times at which each series is cut. A series without an observation before a cut has NaN.
 
     Args:
         series: the table.
-        clock: converts times to numbers.
-        horizon: time after a cut that is predicted.
-        every: time between two cuts, None for the horizon or less.
-        cuts: number of cuts, or times of cuts.
+        clock: the clock of the table.
+        horizon: the longest lead time.
+        every: the time between two cuts. None: the horizon or less.
+        cuts: the number of cuts, or the times of cuts.
 
     Raises:
-        InputError: ``cuts`` is neither a whole number from 1 to `MOST` nor a list of times.
+        InputError: ``cuts`` is neither an integer from 1 to `MOST` nor a list of times.
     """
     series = drop_empty_rows(series)
     if isinstance(cuts, int | np.integer) and not isinstance(cuts, bool):
@@ -38,7 +38,7 @@ def cut_times(
             raise InputError("cuts", f"be from 1 to {MOST}, or a list of times", repr(cuts))
         return _spaced(series, horizon, every, int(cuts))
     if isinstance(cuts, str | bytes | bool | float) or not hasattr(cuts, "__iter__"):
-        raise InputError("cuts", "be a whole number, or a list of times", repr(cuts))
+        raise InputError("cuts", "be an integer, or a list of times", repr(cuts))
     if every is not None:
         raise InputError("every", "be left out if {cuts} is a list of times")
     times = np.unique(clock.numbers(cuts, "cuts"))
@@ -51,7 +51,7 @@ def cut_times(
 
 
 def _spaced(series: SeriesSet, horizon: float, every: float | None, count: int) -> Float[np.ndarray, "series cut"]:
-    """Return cuts with equal steps, the last one a horizon before the end, each moved to the next observation."""
+    """Return cuts with equal steps, each moved to the next observation. The last is a horizon before the end."""
     found = np.full((len(series), count), np.nan)
     back = np.arange(count)[::-1]
     for number, (begin, end) in enumerate(zip(series.offsets[:-1], series.offsets[1:], strict=True)):
@@ -78,9 +78,9 @@ def range_names(clock: Clock, horizon: float, unit: str | None) -> tuple[str, ..
     """Return the names of the ranges of lead times, such as "6h to 12h".
 
     Args:
-        clock: of the table.
-        horizon: in the unit of the clock.
-        unit: in which the user wrote the horizon. A range that ends before one such unit has a smaller one.
+        clock: the clock of the table.
+        horizon: the horizon in the unit of the clock.
+        unit: the unit in which the user wrote the horizon. A range that ends before one such unit has a smaller unit.
     """
     one = 0.0 if unit is None else clock.duration(f"1{unit}") * (1 - TOLERANCE)
     ends = [clock.written(end, unit if end >= one else None) for end in (share * horizon for share in SHARES)]

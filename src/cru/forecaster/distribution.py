@@ -1,4 +1,4 @@
-"""Predictive distributions: from the scaled prediction of a model to calibrated values in the user's units."""
+"""Predictive distributions: the conversion of scaled predictions to calibrated values in the user's units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class ScaledPrediction(NamedTuple):
         mean, var, center, skew = (part.double().flatten(0, 1).numpy() for part in tensors)
         if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
             raise ValueError(
-                "the model must give finite means and variances, got others. Its weights or states are damaged."
+                "the model must return finite means and variances, got others. Its weights or states are damaged."
             )
         std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
         return ScaledPrediction(mean, center, std * np.exp(-skew / 2), std * np.exp(skew / 2))
@@ -106,9 +106,9 @@ def calibrated(
     Args:
         said: scaled predictions.
         lead: lead time of each prediction.
-        scaler: of the table.
+        scaler: the scaler of the table.
         calibration: quantiles of the standardised errors.
-        levels: coverage of each interval in per cent.
+        levels: the level of each interval, in per cent.
     """
     found = Distribution(said, lead, scaler=scaler, calibration=calibration)
     bounds = {}
@@ -124,7 +124,7 @@ class Distribution:
     Args:
         said: scaled predictions.
         lead: lead time of each prediction.
-        scaler: of the table.
+        scaler: the scaler of the table.
         calibration: quantiles of the standardised errors, and the kinds of the variables.
     """
 
@@ -163,9 +163,9 @@ class Distribution:
     def interval(self, level: float) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
         """Return the interval that contains a value with a probability of ``level`` per cent.
 
-        It leaves out the same probability on both sides. If the lowest possible value, such as no rain, is more
-        probable than that, it leaves out nothing below. Then it leaves out more above, but no more than this
-        probability.
+        The probabilities below and above the interval are equal, unless the lowest possible value, such as no rain, has
+        a larger one. Then nothing is below the interval, and the probability above it is larger, but at most that of
+        both sides.
         """
         p = 0.5 - level / 200
         low, high = self.quantile(p, -1.0), self.quantile(0.5 + level / 200, 1.0)
@@ -177,7 +177,7 @@ class Distribution:
 
     @cached_property
     def _below(self) -> Float[np.ndarray, "n variable"]:
-        """The approximate probability that a value, not limited to the possible ones, is at most the lowest one."""
+        """Approximate probability that a value, without the limit to possible values, is at most the lowest one."""
         found, before = np.zeros(self.center.shape), None
         for p in SETTINGS.low_quantiles:
             value = self._unlimited(p)
@@ -192,7 +192,7 @@ class Distribution:
         return found
 
     def _is_lowest(self, p: float | np.ndarray) -> Bool[np.ndarray, "n variable"]:
-        """Return which quantiles are the lowest possible value, because this is probable enough."""
+        """Return the mask of the quantiles that are the lowest possible value, because it is probable enough."""
         again = self.calibration.recalibration
         if not again.lowest.any():
             return np.zeros(self.center.shape, bool)
@@ -200,7 +200,7 @@ class Distribution:
         return again.at_lowest(self._scores(p), edge)
 
     def _unlimited(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
-        """Return a quantile that may lie beyond the possible values."""
+        """Return a quantile without the limit to possible values."""
         errors = self.calibration.recalibration.errors(self._scores(p), self.said.mean)
         return self.scaler.inverse(self.said.value(errors))
 
@@ -226,7 +226,7 @@ class Distribution:
         return mean, std
 
     def draw(self, uniform: Float[np.ndarray, "n variable"]) -> Float[np.ndarray, "n variable"]:
-        """Convert uniform numbers to values. Each variable of kind "category" gets one category."""
+        """Convert uniform numbers to values. Each variable of kind "category" has one category."""
         value = self.quantile(uniform)
         for group in self.kinds.groups:
             reached = np.cumsum(self.chance[:, group], 1)[:, :-1] < 1 - uniform[:, group[:1]]

@@ -28,12 +28,12 @@ class TailSettings:
     prior_shape: float = 0.2  # typical shape of a tail
     mean_weight: int = 3  # excesses at which the data have the same weight as the typical mean excess
     shape_weight: int = 50  # excesses at which the data have the same weight as the typical shape
-    max_tail: float = 0.04  # largest share of all errors in such a part
+    max_tail: float = 0.04  # largest share of all errors in a tail
     min_p_value: float = 1e-300  # smallest p-value
     decimals: int = 6  # of the saved quantiles and tails
     values_at_once: int = 65_536  # p-values computed at once
-    normal_errors: int = 100_000  # errors of a normal distribution, which is used where there are too few others
-    max_repeated: float = 0.5  # repeats say nothing about a variable that equals its last observation more often
+    normal_errors: int = 100_000  # errors of a normal distribution, which replace errors where there are too few
+    max_repeated: float = 0.5  # runs are not used for a variable that equals its last observation more often
 
 
 TAILS = TailSettings()
@@ -54,8 +54,12 @@ class ErrorDistribution:
     """Distribution of the standardised one-step errors of each variable, and of its runs of equal values.
 
     The error is value minus center, divided by the predicted scale on its side of the center. The prediction uses the
-    rows before. There are four situations: nothing is observed before (`FIRST`), only other variables are (`UNREAD`),
-    the last row is long ago (`LATER`), and the last row is recent (`SOON`).
+    rows before. There are four situations:
+
+    - `FIRST`: nothing is observed before.
+    - `UNREAD`: only other variables are observed before.
+    - `LATER`: the time since the last row is long.
+    - `SOON`: the time since the last row is short.
 
     The distribution function is linear between the stored quantiles. Beyond the first and the last one, it has
     generalised Pareto tails: P(excess > x) = 0.0005 (1 + shape · x / scale)^(-1 / shape). Where there are too few
@@ -78,14 +82,14 @@ class ErrorDistribution:
     ) -> "ErrorDistribution":
         """Estimate the distribution.
 
-        A variable with fewer than `ENOUGH` errors in a situation takes the errors of all variables, or those of the
+        A variable with fewer than `ENOUGH` errors in a situation has the errors of all variables, or those of the
         situation `SOON`.
 
         Args:
             errors: standardised one-step errors of a part of the table.
-            counted: which of them to use.
-            situation: of each error.
-            series: the whole table, for the runs of equal values.
+            counted: mask of the errors to use.
+            situation: situation of each error.
+            series: the complete table, for the runs of equal values.
             long_gap: limit of the situation `SOON`.
         """
         size = errors.shape[1]
@@ -134,7 +138,12 @@ class ErrorDistribution:
     ) -> Float[np.ndarray, " n"]:
         """Return the probability of an error at least as far from the median, in rank, on either side.
 
-        An error that equals stored quantiles counts as the middle of their probabilities.
+        An error that equals stored quantiles has the mean of their probabilities.
+
+        Args:
+            errors: standardised one-step errors.
+            situation: situation of each error.
+            variable: variable of each error.
         """
         found = np.empty(len(errors))
         for first in range(0, len(errors), TAILS.values_at_once):
@@ -165,7 +174,7 @@ class ErrorDistribution:
 
         Args:
             runs: number of equal values in a row, up to an observation.
-            variable: of each observation.
+            variable: variable of each observation.
         """
         limits = self.repeats[variable]
         reached = (limits > 0) & (runs[:, None] >= limits)
@@ -254,7 +263,7 @@ def _half(errors: Float[np.ndarray, " n"]) -> Law:
     """Estimate the quantiles from the median upward, and scale and shape of the tail beyond the last one.
 
     A generalised Pareto distribution is fitted to the `TailSettings.excesses` largest errors. Its mean and shape are
-    averaged with those of a typical tail. It gives the quantiles beyond the limit where it begins.
+    averaged with those of a typical tail. The quantiles beyond its lower limit are those of this distribution.
     """
     above = PROBABILITIES[len(PROBABILITIES) // 2 :]
     quantiles = np.quantile(errors, above, method="weibull")
@@ -268,7 +277,7 @@ def _half(errors: Float[np.ndarray, " n"]) -> Law:
     scale = max(mean * (1 - shape), SMALLEST_SCALE)
     beyond = slice(start + 1, None)
     quantiles[beyond] = limit + scale / shape * ((rare[start] / rare[beyond]) ** shape - 1)
-    scale += shape * (quantiles[-1] - limit)  # a generalised Pareto tail is one beyond any limit
+    scale += shape * (quantiles[-1] - limit)  # a generalised Pareto tail beyond a larger limit is one, too
     return Law(quantiles, np.array([scale, shape]))
 
 

@@ -1,4 +1,4 @@
-"""`Forecaster`: fit a model to a table, then predict, forecast, impute, sample, score, save and load."""
+"""The class `Forecaster`, which fits a model to a table, and predicts, forecasts, imputes, samples and scores."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Forecaster(Analysis):
 
     The default model has two parts. A structural model is an exact Gaussian model of each variable. An `mlp` network
     corrects its means and standard deviations. This model imputes from the observations on both sides of a time, and
-    forecasts from the past. A table with more than 100 variables gets the structural model only.
+    forecasts from the past. A table with more than 100 variables has the structural model only.
 
     Every prediction has a mean, a median, a standard deviation and intervals. The mean of a skewed variable differs
     from its median. Predictions are possible values: each variable has a kind, which is inferred or declared in `fit`.
@@ -66,14 +66,14 @@ class Forecaster(Analysis):
             Naive rules and models of your own are always used alone.
         options: options of the model; `cru models NAME` lists them. The default `hidden_size` follows from the number
             of variables.
-        epochs: maximum number of epochs. None means 24 for the default model, and 100 for recurrent models.
+        epochs: largest number of epochs. None means 24 for the default model, and 100 for recurrent models.
         minutes: limit of the processor time of the training, checked after each epoch. None means no limit.
-        patience: stop after this many epochs without a better validation score. None means never.
+        patience: number of epochs without a better validation score after which the training stops. None: no limit.
         batch_size: number of series in one optimizer step of a recurrent model. The default model ignores it.
         learning_rate: initial learning rate of a recurrent model; it decays to a tenth. The default model ignores it.
         seed: seed of the split, the initial weights and the choice of withheld values.
-        progress: show progress bars on a terminal and in a notebook.
-        calendar: use hour, weekday and season where times are dates. False: only periods that the values show.
+        progress: whether to show progress bars on a terminal and in a notebook.
+        calendar: whether to use hour, weekday and season if times are dates. False: only periods that the values show.
 
     >>> from cru import Forecaster
     >>> table = cru.data.sample("weather")
@@ -134,7 +134,7 @@ class Forecaster(Analysis):
         """Fit the model to a table and calibrate its intervals.
 
         A wide table has one column for each variable. A long table has one row for each observation. Ctrl-C ends the
-        training and keeps its best epoch so far. A second Ctrl-C stops `fit` without a result.
+        training, and the model has the weights of the best epoch so far. A second Ctrl-C stops `fit` without a result.
 
         Args:
             table: a pandas or polars frame, or the path of a .csv or .parquet file. Rows may come in any order.
@@ -146,21 +146,23 @@ class Forecaster(Analysis):
             kinds: the kind of some variables, such as ``{"rain": "nonnegative"}``: "number", "nonnegative", "count",
                 "binary" or "category". Kinds that are not given are inferred.
             known: columns of numbers that are known at every time, also in the future, such as a plan or a weather
-                forecast. A list of names, or a mapping from names to fills, which replace missing values: "last" is the
-                last known value, and a number is the value at all times without an event, such as 0 for doses.
+                forecast. It is a list of names, or a mapping from names to fills, which replace missing values. The
+                fill "last" is the last known value. A number is the value at all times without an event, such as 0 for
+                doses.
             static: columns of numbers or categories with one value for each series.
-            duplicates: "refuse" two rows of a series at the same time, or take their "mean".
+            duplicates: the handling of two rows of a series at the same time: "refuse" them with an error, or take
+                their "mean".
 
         Returns:
             The forecaster itself.
 
         Raises:
-            ValueError: a parameter is wrong, or the table cannot be used. The message names the rule that is broken.
+            ValueError: a parameter is wrong, or the table cannot be used. The message states the broken rule.
         """
         params = self._plain_params()
         seed = params["seed"]
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise InputError("seed", "be a whole number of at least 0", repr(seed))
+            raise InputError("seed", "be an integer of at least 0", repr(seed))
         if params["options"] is not None and not isinstance(params["options"], Mapping):
             raise InputError("options", "be a mapping from names to values", f"{params['options']!r}")
         declared = check_kinds(kinds)
@@ -259,7 +261,8 @@ class Forecaster(Analysis):
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
         """Predict every variable at given times: before, between or after the observations of a table.
 
-        The series need not be in the training table. A series without observations gets the prior of the model.
+        The series need not be in the training table. The prediction of a series without observations is the prior of
+        the model.
 
         Args:
             table: the observations, with the columns of the training table. None: the training table.
@@ -287,11 +290,12 @@ class Forecaster(Analysis):
 
         Args:
             table: the observations to start from. None: the training table.
-            horizon: how far to forecast: a text such as "30D" or a timedelta for dates, a number for numbers.
+            horizon: the longest lead time. If times are dates, it is a text such as "30D" or a timedelta, otherwise a
+                number.
             every: the step between two forecasts, in the same form. None: a round step near the median gap.
             level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
-            known: a frame with the columns of id, time and known values after the table. Rows at any time count, and
-                columns without a fill need a value at every forecast time. None: the table has them.
+            known: a frame with the columns of id, time and known values after the table. Rows at all times are used.
+                Columns without a fill need a value at every forecast time. None: the table has the known values.
 
         Returns:
             A frame like that of `predict`.
@@ -342,8 +346,8 @@ class Forecaster(Analysis):
     ) -> Any:
         """Draw sample trajectories of every series.
 
-        At each time, the samples have the distribution of `predict`. The values of one trajectory depend on each other
-        as in an ensemble that draws each value given the observations and its earlier values.
+        At each time, the samples have the distribution of `predict`. The dependence between the values of a trajectory
+        is that of an ensemble. An ensemble draws each value given the observations and the earlier values.
 
         Args:
             n: number of trajectories of each series.
@@ -366,7 +370,7 @@ class Forecaster(Analysis):
         self._check_fitted()
         if not isinstance(n, int | np.integer) or n < 1:
             given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # probably a table
-            raise ValueError(f"`n`, which comes first, must be a whole number of at least 1, got {given}.")
+            raise ValueError(f"`n`, the first argument, must be an integer of at least 1, got {given}.")
         if (at is None) == (horizon is None):
             raise InputError("at", "be given, or {horizon}, and not both")
         if known is not None and horizon is None:
@@ -413,7 +417,8 @@ class Forecaster(Analysis):
         """Make a `Stream`, which updates any number of series as their observations arrive.
 
         Args:
-            late: "refuse" an observation before the last one of its series with an error, or "drop" it.
+            late: the handling of an observation before the last one of its series: "refuse" it with an error, or
+                "drop" it.
             state: a file of `Stream.save` to continue from.
 
         Returns:
@@ -436,11 +441,12 @@ class Forecaster(Analysis):
 
         Args:
             folder: a new or empty folder, or one with an older model, which is replaced.
-            history: also save the observations of the training table. Without them, a loaded forecaster needs a table.
+            history: whether to save the observations of the training table, too. Without them, the loaded forecaster
+                needs a table.
 
         Raises:
             NotFittedError: the forecaster is not fitted.
-            ValueError: the folder holds other files, or JSON cannot hold a parameter.
+            ValueError: the folder holds other files, or JSON cannot represent a parameter.
         """
         from cru.forecaster.serialization import save
 
@@ -453,13 +459,14 @@ class Forecaster(Analysis):
 
         Args:
             folder: the folder.
-            allow_code: allow a model outside this library ("module:Class"). To import its module runs its code.
+            allow_code: whether to allow a model outside this library ("module:Class"). The import of its module runs
+                its code.
 
         Returns:
             The fitted forecaster.
 
         Raises:
-            FileNotFoundError: there is no such folder, or one of its files is missing.
+            FileNotFoundError: the folder does not exist, or one of its files is missing.
             ValueError: a file is damaged or altered, another version wrote it, or the model needs ``allow_code``.
         """
         from cru.forecaster.serialization import load
@@ -493,7 +500,15 @@ class Forecaster(Analysis):
         argument: str = "at",
         hold: bool = False,
     ) -> Query:
-        """Add requested times to series. ``known`` is a frame; the other arguments are those of `query_known`."""
+        """Add requested times to series.
+
+        Args:
+            series: the series.
+            times: the requested times of each series.
+            known: a frame of known values, or None.
+            argument: the argument that has the frame, for errors.
+            hold: whether a known column without a fill keeps its last value.
+        """
         if self.inputs_ is None:
             return insert_query_times(series, times)
         reader = Reader(self.columns_, self.clock_)

@@ -1,4 +1,4 @@
-"""Fit the model of a forecaster: divide the table, choose the settings and train."""
+"""The fit of a forecaster's model: the division of the table, the choice of settings, and the training."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ from cru.training.settings import TrainingSettings
 class FitConstants:
     """Sizes of the parts of a table, and components of the structural model."""
 
-    few_series: int = 20  # with fewer series, blocks of each series are held out instead of whole series
+    few_series: int = 20  # with fewer series, blocks of each series are held out instead of complete series
     blocks_per_series: int = 5  # largest number of held-out blocks per series
     shortest_block: int = 10  # fewest time points held out from a series
     held_out_share: float = 0.2  # share of series held out
@@ -62,13 +62,13 @@ _TRAIN, _VALIDATE = 1, 2  # random streams of the training tasks; scoring.py use
 
 
 class Fitted(NamedTuple):
-    """A trained model, and what is needed to score it."""
+    """A trained model, and the scaled series and the function that score it."""
 
     model: Model
     name: str  # name in the registry
     options: dict[str, Any]
     scaler: Scaler
-    judged: SeriesSet  # scaled series to score it on
+    judged: SeriesSet  # scaled series that score it
     predict: Predict | None  # replaces the model in scoring; None: the model itself
 
 
@@ -82,9 +82,13 @@ class Parts(NamedTuple):
 def divide(series: SeriesSet, seed: int) -> Parts:
     """Divide a table into a training part and a validation part.
 
-    Whole series are held out if there are `FitConstants.few_series` or more. With fewer, about a fifth of each series
-    is held out: the ends of up to `FitConstants.blocks_per_series` stretches of equal length. If all of few series are
-    too short for that, whole series are held out.
+    Complete series are held out if there are `FitConstants.few_series` or more. With fewer series, about a fifth of
+    each is held out: the ends of up to `FitConstants.blocks_per_series` parts of equal length. If all series are too
+    short for that, complete series are held out.
+
+    Args:
+        series: the table.
+        seed: the seed of the choice of series.
 
     Raises:
         ValueError: there is only one series, and it is too short to divide.
@@ -104,8 +108,8 @@ def divide(series: SeriesSet, seed: int) -> Parts:
         )
     if len(series) < 2:
         raise ValueError(
-            f"the table must hold at least two series, or one with {2 * CONSTANTS.shortest_block} observations, to "
-            f"train and to calibrate on, got one with {len(series.times)}."
+            f"the table must hold at least two series, or one with {2 * CONSTANTS.shortest_block} observations, for "
+            f"training and calibration, got one with {len(series.times)}."
         )
     order = generator(seed, "forecaster split").permutation(len(series))
     held = order[: max(1, min(CONSTANTS.max_calibration_series, int(CONSTANTS.held_out_share * len(series))))]
@@ -117,8 +121,8 @@ def divide(series: SeriesSet, seed: int) -> Parts:
 def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
     """Draw the training windows of an epoch.
 
-    A series of up to `FitConstants.training_window` time points is used as a whole. A longer one gives a window at a
-    random place, and is drawn more often, in proportion to its length.
+    A series of up to `FitConstants.training_window` time points is one window. A longer series has a window at a random
+    place. It is drawn more often, in proportion to its length.
     """
     weight = np.maximum(1.0, series.lengths / CONSTANTS.training_window)
     count = int(np.clip(np.ceil(weight.sum()), *CONSTANTS.windows_per_epoch))
@@ -129,7 +133,7 @@ def windows(series: SeriesSet, rng: np.random.Generator) -> SeriesSet:
 
 
 def _part(series: SeriesSet, start: np.ndarray, length: np.ndarray) -> SeriesSet:
-    """Take ``length`` time points of each series from ``start`` on; omit series with length 0."""
+    """Select ``length`` time points of each series from ``start`` on. Series with length 0 are left out."""
     kept = np.flatnonzero(length)
     return series.excerpts(kept, start[kept], length[kept])
 
@@ -145,14 +149,14 @@ def _pieces(series: SeriesSet) -> SeriesSet:
 def default_options(model: str, variables: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """Add the forecaster's defaults to the options of a model.
 
-    The size of the latent state grows with the square root of the number of variables: 10 for up to 8, 22 for 37, at
-    most 32. Softplus makes the output variance positive. The square used in the paper can reach zero, which made the
-    likelihood of an f-CRU diverge during training.
+    The size of the latent state grows with the square root of the number of variables. It is 10 for up to 8 variables,
+    22 for 37, and at most 32. Softplus makes the output variance positive. The square of the paper can reach zero, and
+    then the likelihood of an f-CRU can diverge during training.
 
     Args:
-        model: name of the model.
-        variables: number of variables.
-        options: of the user. They take precedence.
+        model: the name of the model.
+        variables: the number of variables.
+        options: the options of the user, which take precedence.
     """
     size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * variables))))
     own = {"hidden_size": size, "variance_map": "softplus"}
@@ -186,19 +190,22 @@ def fit_model(
 
     Args:
         series: the table in the user's units.
-        clock: of the times in the table. Dates have calendar periods.
+        clock: the clock of the table. Dates have calendar periods.
         parts: training and validation part from `divide`, for models that need a validation part.
-        scaler: of the training part.
-        kinds: of the variables.
-        model: name in the registry, or "module:Class".
+        scaler: the scaler of the training part.
+        kinds: the kinds of the variables.
+        model: the name in the registry, or "module:Class".
         base: "structural", or None for the model alone.
-        options: of the model.
-        training: settings of the training loop for models with a memory.
-        epochs: number of epochs for a network without a memory, None for the default.
-        seed: of all random numbers.
-        callback: is called after every epoch.
-        calendar: use calendar periods where times are dates.
-        inputs: encoder of the inputs besides the observations, which the series hold in ``per_time``.
+        options: the options of the model.
+        training: the settings of the training loop, for models with a memory.
+        epochs: the number of epochs for a network without a memory. None: the default.
+        seed: the seed of all random numbers.
+        callback: the callback of the training.
+        calendar: whether to use calendar periods if times are dates.
+        inputs: the encoder of the inputs besides the observations, which the series hold in ``per_time``.
+
+    Returns:
+        The model, and the series that score it.
 
     Raises:
         InputError: there are inputs, and the model cannot use them.
@@ -268,7 +275,7 @@ def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     shorter. Periods come from the calendar, and from the periodogram of the table.
 
     Returns:
-        Options of a `CorrectedModel`; "calendar" has the periods whose phase is a feature.
+        The options of a `CorrectedModel`. "calendar" has the periods whose phase is a feature.
     """
     gap = median_gap(series)
     some = series.lengths > 0
@@ -296,7 +303,7 @@ def _create(name: str, series: SeriesSet, options: Mapping[str, Any], gap: float
 
 
 def _some(series: SeriesSet, most: int) -> SeriesSet:
-    """Take at most ``most`` series, evenly spaced."""
+    """Select at most ``most`` series, evenly spaced."""
     return series.take(np.unique(np.linspace(0, len(series) - 1, most).round().astype(np.int64)))
 
 
@@ -321,11 +328,11 @@ def learn(
 
     Args:
         parts: scaled training and validation part.
-        model: name in the registry, or "module:Class".
-        options: of the model.
-        training: settings of the training loop.
-        seed: of all random numbers.
-        callback: is called after every epoch.
+        model: the name in the registry, or "module:Class".
+        options: the options of the model.
+        training: the settings of the training loop.
+        seed: the seed of all random numbers.
+        callback: the callback of the training.
     """
     pieces = _pieces(parts.validation)
     watched = np.unique(np.linspace(0, len(pieces) - 1, CONSTANTS.max_validation_series).round().astype(np.int64))
@@ -349,8 +356,8 @@ def learn(
         untrained = evaluate(made, validation, batch_size=training.batch_size, device=engine.device).as_dict()
         loop.run()
         if not (loop.progress.epoch or isinstance(made, CorrectedModel)):
-            raise KeyboardInterrupt  # the callback ended the training before there was anything to keep
-        # A new corrected model is the structural model, which counts as epoch 0.
+            raise KeyboardInterrupt  # the callback ended the training before the first epoch was complete
+        # An untrained corrected model equals the structural model, which counts as epoch 0.
         trained = not isinstance(made, CorrectedModel) or loop.progress.best_score < untrained["hidden"]["nll"]
         made.load_state_dict(loop.checkpointer.best_weights() if trained else start)
     return made.cpu().eval()

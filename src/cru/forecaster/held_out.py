@@ -1,4 +1,4 @@
-"""Compare a fitted model with the naive baselines on the values that `fit` withholds."""
+"""The comparison of a fitted model with the naive baselines on the values that `fit` withholds."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class HeldOut(NamedTuple):
 
 
 def compared_part(errors: Errors) -> Errors:
-    """Return the first repetitions, and some of the series, that are enough for scores."""
+    """Return the errors of the first repetitions and of some series, which are enough for scores."""
     if not len(errors.turn):
         return errors
     count = errors.counted.sum(1)
@@ -71,15 +71,15 @@ def compare_held_out(
     part.
 
     Args:
-        errors: of the fitted model, from `compared_part`.
+        errors: the errors of the fitted model, from `compared_part`.
         fitted: the model and the series that ``errors`` come from.
         parts: training and validation part in the user's units.
-        plain: scaler of the training part, without logarithms.
-        calibration: of the fitted model. All but its mean weight and cap is estimated again for each half.
-        clock: of the table.
+        plain: the scaler of the training part, without logarithms.
+        calibration: the calibration of the fitted model. Each half has its own estimate of all but mean weight and cap.
+        clock: the clock of the table.
         gap: typical time between observations.
         series: number of series in the table.
-        seed: of the withheld values.
+        seed: the seed of the withheld values.
     """
     if not errors.counted.any():
         return HeldOut(None, 0.0)
@@ -131,8 +131,9 @@ def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]
     """Make the tables of `Forecaster.scores_`, without the groups of fewer than `FEWEST` values.
 
     Returns:
-        "table": one row for each variable and range of lead times, with the mean absolute error of every model in
-        standard deviations. "details": one row for each model in it, as in `Backtest.scores`.
+        Two tables. ``table`` has one row for each variable and range of lead times. It has the mean absolute error of
+        every model in standard deviations. ``details`` has one row for each variable, range and model, as
+        `Backtest.scores`.
     """
     if comparison is None:
         return {"table": [], "details": []}
@@ -156,10 +157,10 @@ def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]
 
 
 def find_better_baselines(comparison: Comparison | None, model: str) -> list[str]:
-    """Return a warning if a naive baseline is better than the model for a variable by more than noise.
+    """Return a warning if a naive baseline is significantly better than the model for a variable.
 
-    A naive model gets no warning. A causal model is compared with causal baselines only, because it cannot use later
-    observations.
+    There is no warning for a naive model. A causal model is compared with causal baselines only, because it cannot use
+    later observations.
     """
     if comparison is None or model in NAIVE:
         return []
@@ -177,7 +178,7 @@ def find_better_baselines(comparison: Comparison | None, model: str) -> list[str
 
 
 def _losses(errors: Errors, scaler: Scaler, calibration: Calibration, observed: np.ndarray, series: int) -> Losses:
-    """Compute the losses of cross-fitted predictions: each half of the series has the calibration of the other half."""
+    """Compute the losses of cross-fitted predictions. Each half of the series has the calibration of the other half."""
     parts: dict[str, np.ndarray] = {}
     first = errors.owner % 2 == 0
     for half in (first, ~first):

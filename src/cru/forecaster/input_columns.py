@@ -1,4 +1,4 @@
-"""Read known and static columns of a table, and check their roles."""
+"""The known and static columns of a table: their values, roles and checks."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ def check_known(known: Any) -> dict[str, Fill]:
     """Return the known columns and their fills as a dictionary.
 
     Raises:
-        InputError: it is neither a list of names nor a mapping to None, "last" or numbers up to `LARGEST`.
+        InputError: ``known`` is neither a list of names nor a mapping to None, "last" or numbers up to `LARGEST`.
     """
     if known is None:
         return {}
@@ -42,7 +42,7 @@ def check_known(known: Any) -> dict[str, Fill]:
         number = number and -LARGEST <= fill <= LARGEST
         if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
             raise InputError(
-                "known", "have fills that are None, 'last' or a number of sensible size", f"{name!r}: {fill!r:.50}"
+                "known", f"have fills that are None, 'last' or a number up to {LARGEST:g}", f"{name!r}: {fill!r:.50}"
             )
         found[name] = fill if fill is None or isinstance(fill, str) else float(fill)
     return found
@@ -52,7 +52,7 @@ def check_static(static: Any) -> dict[str, None]:
     """Return the names of the static columns as keys.
 
     Raises:
-        InputError: it is not a list of names.
+        InputError: ``static`` is not a list of names.
     """
     return {} if static is None else dict.fromkeys(_names(static, "static"))
 
@@ -65,7 +65,7 @@ def _names(names: Any, argument: str) -> list[str]:
 
 
 def check_roles(columns: "Columns", kinds: Iterable[str] = ()) -> None:
-    """Raise InputError if a known or static column has another role, too."""
+    """Raise InputError if a known or static column also has another role."""
     keys = [name for name in (columns.id, columns.time, columns.variable) if name is not None]
     others = {"known": [*columns.static], "static": [*columns.known]}
     for argument, names in (("known", columns.known), ("static", columns.static)):
@@ -77,7 +77,14 @@ def check_roles(columns: "Columns", kinds: Iterable[str] = ()) -> None:
 
 
 def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
-    """Find the categories of each static column of a training table, None for a column of numbers.
+    """Find the categories of each static column of a training table.
+
+    Args:
+        frame: the table.
+        names: the static columns.
+
+    Returns:
+        The categories of each column. None for a column of numbers.
 
     Raises:
         InputError: a column has no value, more than `MOST` categories, or neither numbers nor texts.
@@ -101,11 +108,11 @@ def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the known and static columns of a table whose series are made already.
+    """A reader of the known and static columns of a table whose series exist already.
 
     Args:
-        columns: roles of the columns.
-        clock: converts times to numbers.
+        columns: the roles of the columns.
+        clock: the clock of the table.
     """
 
     columns: "Columns"
@@ -114,8 +121,12 @@ class Reader:
     def attach(self, series: SeriesSet, frame: DataTable) -> SeriesSet:
         """Add the known values of each row and the static values of each series.
 
+        Args:
+            series: the series of the table.
+            frame: the table.
+
         Raises:
-            InputError: a value is missing, infinite, of another type, or differs from another one of its place.
+            InputError: a value is missing, infinite or of another type, or two values of a time or a series differ.
         """
         columns = self.columns
         owner = np.zeros(frame.rows, np.int32) if columns.id is None else codes(frame[columns.id])[1]
@@ -136,10 +147,17 @@ class Reader:
     def one_each_time(
         self, column: Column, owner: np.ndarray, times: np.ndarray, ids: Sequence[str], groups: Groups
     ) -> Float[np.ndarray, " time"]:
-        """Return the value of a known column at each time of each series, NaN if it has none.
+        """Return the value of a known column at each time of each series. NaN: missing.
+
+        Args:
+            column: the column.
+            owner: the number of the series of each row.
+            times: the time of each row.
+            ids: the names of the series.
+            groups: the time points of the series.
 
         Raises:
-            InputError: a value is infinite, or differs from another one at its time.
+            InputError: a value is infinite, or two values at one time differ.
         """
         values = self.numbers(column, lambda row: (ids[owner[row]], times[row]))[groups.order]
         low, high = (part.reduceat(values, groups.starts) for part in (np.fmin, np.fmax))
@@ -153,7 +171,13 @@ class Reader:
         return average(values, groups.starts)
 
     def check_filled(self, series: SeriesSet, name: str, missing: np.ndarray) -> None:
-        """Raise InputError if a known column without a fill has a missing value."""
+        """Raise InputError if a known column without a fill has a missing value.
+
+        Args:
+            series: the series of the table.
+            name: the name of the column.
+            missing: mask of the time points without a value.
+        """
         if missing.any():
             row = int(missing.argmax())
             rule, hint = "have a value in every row, because it is known", "Fill it"
@@ -167,10 +191,14 @@ class Reader:
         return self.clock.stamp(float(time))
 
     def numbers(self, column: Column, place: Callable[[int], tuple[str, float]]) -> Float[np.ndarray, " row"]:
-        """Return the numbers of a known column. ``place`` gives series and time of a row for errors.
+        """Return the numbers of a known column.
+
+        Args:
+            column: the column.
+            place: the function from a row to its series and time, for errors.
 
         Raises:
-            InputError: the column does not hold numbers, or one is infinite.
+            InputError: the column does not hold numbers, or a number is larger than `LARGEST`.
         """
         if column.kind != "number":
             rule = "hold numbers, because it is known"
@@ -187,7 +215,16 @@ class Reader:
         return values
 
     def static_values(self, column: Column, ids: Sequence[str], owner: np.ndarray) -> Float[np.ndarray, " row"]:
-        """Return the numbers or the indices of the categories of a static column, NaN for missing."""
+        """Return the numbers or the indices of the categories of a static column. NaN: missing.
+
+        Args:
+            column: the column.
+            ids: the names of the series.
+            owner: the number of the series of each row.
+
+        Raises:
+            InputError: a column of numbers holds text, or a number is larger than `LARGEST`.
+        """
         name, categories = column.name, self.columns.static[column.name]
         if categories is None:
             if column.kind != "number":
@@ -211,7 +248,16 @@ class Reader:
         return each
 
     def one_for_each(self, column: Column, owner: np.ndarray, ids: Sequence[str]) -> Float[np.ndarray, " series"]:
-        """Return the value of each series in a static column, NaN if it has none."""
+        """Return the value of each series in a static column. NaN: missing.
+
+        Args:
+            column: the column.
+            owner: the number of the series of each row.
+            ids: the names of the series.
+
+        Raises:
+            InputError: a series has two values.
+        """
         values = self.static_values(column, ids, owner)
         low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
         there = ~np.isnan(values)
@@ -230,11 +276,18 @@ class Reader:
 
 def unseen_category(name: str, found: Sequence[str]) -> str:
     """Return the warning for categories of a static column that the training table does not have."""
-    return f"{name!r} has {some([*map(repr, found)], 5)}, which was not in training and counts as missing."
+    return f"{name!r} has {some([*map(repr, found)], 5)}, which the training table does not have. It counts as missing."
 
 
 def changed_static(name: str, series: str, one: str, other: str) -> InputError:
-    """Make the error for a static column with two values in a series."""
+    """Make the error for a static column with two values in a series.
+
+    Args:
+        name: the column.
+        series: the series.
+        one: the first value, as text.
+        other: the second value, as text.
+    """
     rule = "have one value for each series, because it is static"
     found = f"{one} and {other} in series {series!r}"
     return InputError(rule=rule, found=found, hint=CORRECT, column=name, otherwise=CORRECT)

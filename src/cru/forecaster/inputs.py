@@ -1,4 +1,4 @@
-"""Encode the inputs besides the observations as features: known columns and their past, and static columns."""
+"""Features of the inputs besides the observations: known columns and their past, and static columns."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ SCALES = (0.5, 2.0, 8.0)  # time constants of the past of a known column, in typ
 LIMIT = 8.0  # bound on features, in standard deviations
 LEAST_SHARE = 0.2  # smallest scale of an event column, as a share of its typical size, and of an indicator
 
-Fill = float | str | None  # a number, `LAST`, or None for a column that must be there
+Fill = float | str | None  # a number, `LAST`, or None for a column that must have a value at every time
 Known = Mapping[str, Fill]
 Static = Mapping[str, tuple[str, ...] | None]  # categories of each column, None for numbers
 
 
 class InputState(NamedTuple):
-    """What the features of later rows need of the rows of a series so far."""
+    """The state of a series that the features of later rows need."""
 
     time: Float64[Tensor, " batch"]  # of the last row
     value: Float64[Tensor, "batch known"]  # events: of the last row; levels: the last value; both minus the center
     past: Float64[Tensor, "batch known scale"]  # decayed sums or averages
     static: Float64[Tensor, "batch static"]  # as in `STATIC`, 0 for missing
-    given: Bool[Tensor, "batch static"]  # which static columns have a value
+    given: Bool[Tensor, "batch static"]  # whether each static column has a value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class Inputs:
     """The features of known and static columns, standardised on the training table.
 
     A known column whose fill is a number holds events, such as doses. Its features are the value u minus the fill, and
-    decayed sums over the past: S(t) = Σ uᵢ exp(-(t - tᵢ) / τ) over all rows up to t. The same sums over the future come
-    last. A model uses them only where it also sees later observations.
+    decayed sums over the past: S(t) = Σ uᵢ exp(-(t - tᵢ) / τ) over all rows up to t. The last features are the same
+    sums over the future. A model uses them only where it also has later observations.
 
     Every other known column holds levels, which last until the next row. Its features are the value x, and A - x for
     decayed averages A(t) = ∫ x(s) exp(-(t - s) / τ) ds / τ, which start at the first value.
 
-    A static column gives its number, or one indicator for each category, and a flag for missing values. A missing value
-    counts as the mean of the training table.
+    The features of a static column are its number, or one indicator for each category, and a flag for missing values. A
+    missing value counts as the mean of the training table.
     """
 
     known: Known
@@ -58,7 +58,7 @@ class Inputs:
 
     @property
     def events(self) -> Bool[np.ndarray, " known"]:
-        """Which known columns hold events."""
+        """Mask of the known columns that hold events."""
         return np.array([isinstance(fill, int | float) for fill in self.known.values()], bool)
 
     @property
@@ -73,7 +73,7 @@ class Inputs:
 
     @property
     def expected_size(self) -> int:
-        """The number of features that the columns give."""
+        """The number of features of the columns."""
         static = sum(2 if categories is None else len(categories) + 1 for categories in self.static.values())
         return len(self.known) * (1 + len(SCALES)) + static + self.later
 
@@ -86,7 +86,7 @@ class Inputs:
         """Standardise the features of a training table.
 
         Args:
-            series: with the known values in ``per_time`` and the static values in ``per_series``.
+            series: series with the known values in ``per_time`` and the static values in ``per_series``.
             known: the known columns and their fills.
             static: the static columns and their categories.
             gap: typical time between observations.
@@ -115,8 +115,8 @@ class Inputs:
         """Add the features to ``per_time``, and return the state after the last rows.
 
         Args:
-            series: with the known values in ``per_time`` and the static values in ``per_series``.
-            before: of each series before its first row. None: there are no earlier rows.
+            series: series with the known values in ``per_time`` and the static values in ``per_series``.
+            before: the state of each series before its first row. None: there are no earlier rows.
         """
         raw, after = self._raw(series, before)
         scale = np.array(self.scale)
@@ -136,7 +136,7 @@ class Inputs:
 
     def _raw(self, series: SeriesSet, before: InputState | None) -> tuple[Float[np.ndarray, "row feature"], InputState]:
         """Compute the features before they are standardised, NaN for missing, and the state after the last rows."""
-        # Each series gets one more row before its first: the state before.
+        # Each series has one more row before its first: the state before.
         rows, size, width, events = len(series.times), len(series), len(self.known), self.events
         place = np.arange(rows) + series.series_index + 1
         start, end = (series.offsets[side] + np.arange(size) for side in (slice(None, -1), slice(1, None)))
@@ -178,7 +178,7 @@ class Inputs:
         past: Float[np.ndarray, "series known scale"],
         start: Int64[np.ndarray, " series"],
     ) -> Float[np.ndarray, "row known scale"]:
-        """Return decayed sums of events and decayed averages of levels, which are ``past`` in the rows of ``start``."""
+        """Return decayed sums of events and decayed averages of levels. They are ``past`` in the rows of ``start``."""
         gaps = np.maximum(np.diff(time, prepend=0.0), 0.0)
         found = np.empty((*value.shape, len(SCALES)))
         for number, scale in enumerate(SCALES):
@@ -191,7 +191,7 @@ class Inputs:
         return found
 
     def _static(self, series: SeriesSet, before: InputState | None) -> Float[np.ndarray, "series static"]:
-        """Return the static values of each series, those of the state before where the table has none."""
+        """Return the static values of each series. Where the table has none, they are those of the earlier state."""
         static = series.per_series[STATIC]
         if before is None:
             return np.asarray(static, np.float64)
@@ -218,7 +218,7 @@ def _filled(value: Float[np.ndarray, "row column"], start: np.ndarray) -> Float[
 
 
 def _scan(decay: Float[np.ndarray, " row"], new: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
-    """Return s with s[k] = decay[k] s[k - 1] + new[k], by doubling the reach of every row. decay[0] must be 0.
+    """Return s with s[k] = decay[k] s[k - 1] + new[k], where decay[0] is 0. Each pass doubles the reach of a row.
 
     >>> from cru.forecaster.inputs import _scan
     >>> _scan(np.array([0.0, 0.5, 0.5, 0.0]), np.ones(4))

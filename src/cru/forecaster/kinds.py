@@ -1,4 +1,4 @@
-"""Kinds of values: which values a variable can have, inferred from a table or declared by the user."""
+"""Kinds of variables: the values that a variable can have, inferred from a table or declared by the user."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 FEWEST = 30  # fewest observations from which a count or a binary variable is inferred
 SKEWNESS = 1.0  # a variable with a larger skewness is skewed
 LARGEST = 1e300  # stands for no bound
-RULES = {  # what must hold for an observation of a declared kind
+RULES = {  # rules for an observation of a declared kind
     "nonnegative": "not be negative, because its kind is 'nonnegative'",
-    "count": "hold whole numbers of at least 0, because its kind is 'count'",
+    "count": "hold integers of at least 0, because its kind is 'count'",
     "binary": "hold 0 or 1, because its kind is 'binary'",
     "category": "have one category at a time, because its kind is 'category'",
 }
-HINTS = {  # besides to correct the observation
+HINTS = {  # the alternatives to a correction of the observation
     "nonnegative": ", or fit with the kind 'number'",
     "count": ", or fit with the kind 'nonnegative' or 'number'",
     "binary": ", or fit with the kind 'count' or 'number'",
@@ -33,11 +33,11 @@ HINTS = {  # besides to correct the observation
 
 @dataclass(frozen=True)
 class CountRule:
-    """When whole numbers are counts.
+    """Conditions under which integers are counts.
 
     A count has no unit, and its scale starts at 0. So zeros occur, most values are small, and the variance is near the
     mean (equal for a Poisson distribution). Measurements in whole units, such as heart rate, glucose, years,
-    temperature or rain, break at least one of these rules. They stay numbers, whatever their rounding.
+    temperature or rain, break at least one of these rules. They are numbers for any rounding.
     """
 
     zeros: float = 0.02  # least share of zeros
@@ -64,7 +64,7 @@ def infer_kind(values: Float[np.ndarray, " n"]) -> Kind:
     """Infer the kind of a variable from its observations, "number" unless another kind is clear.
 
     - "binary": only 0 and 1 occur, and both do;
-    - "count": whole numbers that fulfil `CountRule`;
+    - "count": integers that fulfil `CountRule`;
     - "nonnegative": never negative, and skewed or sometimes 0.
 
     >>> from cru.forecaster.kinds import infer_kind
@@ -172,22 +172,22 @@ class Kinds(Mapping[str, Kind]):
         return Kinds({self.columns[k]: "binary" if kind == "category" else kind})
 
     def are(self, *kinds: Kind) -> Bool[np.ndarray, " variable"]:
-        """Return which columns have one of some kinds."""
+        """Return the mask of the columns that have one of the given kinds."""
         return np.array([kind in kinds for kind in self.of_columns], bool)
 
     @cached_property
     def is_plain(self) -> Bool[np.ndarray, " variable"]:
-        """Which columns are numbers without a restriction."""
+        """Mask of the columns that are numbers without a restriction."""
         return self.are("number")
 
     @cached_property
     def is_count(self) -> Bool[np.ndarray, " variable"]:
-        """Which columns hold whole numbers of at least 0."""
+        """Mask of the columns that hold integers of at least 0."""
         return self.are("count")
 
     @cached_property
     def is_event(self) -> Bool[np.ndarray, " variable"]:
-        """Which columns are 0 or 1: binary variables, and categories."""
+        """Mask of the columns that are 0 or 1: binary variables, and categories."""
         return self.are("binary", "category")
 
     @cached_property
@@ -214,7 +214,7 @@ class Kinds(Mapping[str, Kind]):
     def impossible(
         self, values: Float[np.ndarray, "row variable"], mask: Bool[np.ndarray, "row variable"]
     ) -> Bool[np.ndarray, "row variable"]:
-        """Return which observations are impossible for the kind of their column."""
+        """Return the mask of the observations that are impossible for the kind of their column."""
         wrong = values < self.lowest
         wrong |= self.is_count & (values != np.round(values))
         wrong |= self.is_event & (values != 0) & (values != 1)
@@ -224,7 +224,7 @@ class Kinds(Mapping[str, Kind]):
     def forbidden(
         self, values: Float[np.ndarray, "row variable"], mask: Bool[np.ndarray, "row variable"]
     ) -> Bool[np.ndarray, "row variable"]:
-        """Return which observations are impossible for a kind that the user declared."""
+        """Return the mask of the observations that are impossible for a kind that the user declared."""
         found: np.ndarray = self.impossible(values, mask) & np.isin(self.owners, self.declared)
         return found
 
@@ -241,7 +241,14 @@ class Kinds(Mapping[str, Kind]):
             raise self.error(self.owners[k], *found)
 
     def error(self, name: str, found: object, series: str, time: object) -> InputError:
-        """Make the error for an impossible observation of a variable."""
+        """Make the error for an impossible observation of a variable.
+
+        Args:
+            name: the variable.
+            found: the observation.
+            series: the series of the observation.
+            time: the time of the observation.
+        """
         kind = self.kinds[name]
         said = "several" if kind == "category" else f"{found:g}" if isinstance(found, float) else repr(found)
         hint = f"Correct it or leave it missing{HINTS[kind]}."
@@ -251,8 +258,8 @@ class Kinds(Mapping[str, Kind]):
         """Return a warning for each variable with an inferred kind and impossible observations."""
         wrong = self.impossible(series.values, series.mask) & ~np.isin(self.owners, self.declared)
         return [
-            f"{self.owners[k]!r} was inferred to be of kind {self.of_columns[k]!r} and is predicted so, but the "
-            f"table has {int(wrong[:, k].sum())} observations that this kind excludes. Fit again, or declare its kind."
+            f"{self.owners[k]!r} has the inferred kind {self.of_columns[k]!r}, and predictions have this kind, but the "
+            f"table has {int(wrong[:, k].sum())} observations that it excludes. Fit again, or declare the kind."
             for k in np.flatnonzero(wrong.any(0))
         ]
 
@@ -317,7 +324,7 @@ def check_kinds(kinds: Any) -> dict[str, Kind]:
     """Check the argument ``kinds`` of `Forecaster.fit`.
 
     Raises:
-        InputError: it is not a mapping, or a kind is unknown.
+        InputError: ``kinds`` is not a mapping, or a kind is unknown.
     """
     if kinds is None:
         return {}

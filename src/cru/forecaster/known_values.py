@@ -1,4 +1,4 @@
-"""Read the known values of requested times, and add them to series as queries."""
+"""The known values of requested times, and queries with them."""
 
 import math
 import warnings
@@ -72,11 +72,11 @@ def read_known_frame(frame: Any, reader: Reader, argument: str) -> KnownFrame:
 
     Args:
         frame: a frame, or the path of a file.
-        reader: of the columns.
-        argument: name of the argument, for errors.
+        reader: the reader of the columns.
+        argument: the name of the argument, for errors.
 
     Raises:
-        InputError: a column is missing or wrong, or a time has two values.
+        InputError: a column is missing or wrong, or two values of a time differ.
     """
     columns = reader.columns
     keys = [name for name in (columns.id, columns.time) if name is not None]
@@ -118,7 +118,7 @@ def _known_frame(table: DataTable, reader: Reader) -> KnownFrame:
 
 
 def _check_ids(future: Mapping[str, Future], ids: Sequence[str]) -> None:
-    """Warn if a frame has series that the table does not have, and lacks series that it has: probably a typing error.
+    """Check the ids of a frame. Warn if both the frame and the table have series that the other does not have.
 
     Raises:
         InputError: the frame has no series of the table.
@@ -147,14 +147,14 @@ def query_known(
     """Add the requested times to series as time points without observations, with their known values.
 
     Args:
-        series: with known and static values. All their rows are used, and only those with observations are kept.
+        series: series with known and static values. The features use all rows. The query has those with observations.
         at: requested times of each series.
-        inputs: encode the known and static values.
-        reader: of the columns.
+        inputs: the encoder of the known and static values.
+        reader: the reader of the columns.
         frame: further known values. They take precedence over those of the series.
-        argument: that has the frame, for errors.
-        hold: a known column without a fill keeps its last value, as in a figure.
-        before: state of the inputs of each series before its first row.
+        argument: the argument that has the frame, for errors.
+        hold: whether a known column without a fill keeps its last value, as in a figure.
+        before: the state of the inputs of each series before its first row.
 
     Raises:
         InputError: a requested time has no value of a known column without a fill.

@@ -1,4 +1,4 @@
-"""Make training tasks: withhold values of a table, for a model to predict."""
+"""Training tasks: values of a table are withheld, and a model predicts them."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,29 +14,29 @@ from cru.shapes import Bool, Int64
 
 @dataclass(frozen=True)
 class MaskingShares:
-    """Shares of what a training task withholds."""
+    """Shares of the withheld parts of a training task."""
 
-    single_values: float = 0.15  # single values
-    whole_variables: float = 0.2  # variables of such a series, because some are never measured
-    runs: float = 0.15  # time points in runs, as when a station fails
-    runs_of_a_variable: float = 0.12  # values of each variable in separate runs, as when a sensor fails
-    without_history: float = 0.1  # forecast tasks that show no observation at all
-    shown_targets: float = 0.2  # shown values that are also targets
-    sparse: float = 0.5  # series in which some withheld time points are removed
+    single_values: float = 0.15  # of single values
+    whole_variables: float = 0.2  # of complete variables of such a series, because some are never measured
+    runs: float = 0.15  # of time points in runs, as when a station fails
+    runs_of_a_variable: float = 0.12  # of values of each variable in separate runs, as when a sensor fails
+    without_history: float = 0.1  # of forecast tasks without any observation
+    shown_targets: float = 0.2  # of shown values that are also targets
+    sparse: float = 0.5  # of series in which some withheld time points are removed
 
 
 SHARES = MaskingShares()
 
 
 def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Withhold values of each series, to be predicted.
+    """Withhold values of each series as targets.
 
     Each series has one of three kinds of tasks:
 
-    - A quarter of the series withhold single values and a few whole variables.
-    - A quarter withhold runs of time points. The lengths are log-uniform, from one time point to a quarter of the
-      series.
-    - Half are forecasts: they withhold all time points after a random one. A forecast ends at a log-uniform number of
+    - In a quarter of the series, single values and a few complete variables are withheld.
+    - In a quarter, runs of time points are withheld. The lengths are log-uniform, from one time point to a quarter of
+      the series.
+    - Half are forecasts: all time points after a random one are withheld. A forecast ends at a log-uniform number of
       time points after its start, so that short lead times are as frequent as long ones.
 
     Withheld values are targets, and only they are scored. Some shown values are targets, too, so that a model also
@@ -44,8 +44,8 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     last two kinds, some withheld time points are removed. So predictions must not depend on the queries in between.
 
     Args:
-        series: the series to withhold values from.
-        seed: of the random choices.
+        series: the series.
+        seed: the seed of the random choices.
 
     Returns:
         The shown values with targets, and the mask ``hidden`` of the withheld values.
@@ -75,7 +75,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
     length = np.repeat(series.lengths, series.lengths)
     end = np.where(kind == 2, np.minimum(end, length), length)
-    gone &= series.step_index != end - 1  # keep the last time point, so that no series is empty
+    gone &= series.step_index != end - 1  # the last time point remains, so that no series is empty
     return task.keep(~gone & (series.step_index < end))
 
 
@@ -103,7 +103,7 @@ def _runs(series: SeriesSet, rng: np.random.Generator, share: float, width: int)
 def _forecast_range(
     series: SeriesSet, rng: np.random.Generator
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
-    """Draw the first time point of a forecast in each series, and the first one after it. Return one entry per row."""
+    """Draw the first time point of a forecast in each series, and the first one after it, both for every row."""
     start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # shows one or more
     start[rng.random(len(series)) < SHARES.without_history] = 0
     longest = np.maximum(series.lengths - start, 1)

@@ -31,7 +31,7 @@ def model_card(forecaster: "Forecaster", *, history: bool) -> str:
     series = forecaster.history_
     rows = [
         ("R²", f"{scores['r2']:.3f}"),
-        ("R² of the last value seen, to compare", f"{scores['r2_last_value']:.3f}"),
+        ("R² of the last value, for comparison", f"{scores['r2_last_value']:.3f}"),
         ("mean absolute error, in standard deviations", f"{scores['mae']:.3f}"),
         *(
             (f"inside the {n} % interval", f"{scores[f'coverage{n}']:.1%}")
@@ -44,10 +44,10 @@ def model_card(forecaster: "Forecaster", *, history: bool) -> str:
     table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
     size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
     observations = (
-        "`history-….npz` holds the observations of the training table, from whose end `forecast` starts. Think of that "
-        "before you pass the folder on; `save(folder, history=False)` leaves them out."
+        "`history-….npz` holds the observations of the training table, and `forecast` starts at its end. They may be "
+        "confidential: `save(folder, history=False)` leaves them out."
         if history
-        else "The folder holds no observations: give `forecast` a table."
+        else "The folder holds no observations: pass a table to `forecast`."
     )
     known = list(forecaster.kinds_)
     names = ", ".join(f"`{name}`" for name in known[:20]) + (" ..." if len(known) > 20 else "")

@@ -1,4 +1,4 @@
-"""Describe a forecaster or a backtest as HTML for notebooks: a figure of one series, and the scores."""
+"""HTML representations of a forecaster or a backtest for notebooks: a figure of one series, and the scores."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
 _POINTS = 300  # of the curves
-_OBSERVATIONS = 400  # that are shown; of a longer series, the last ones
+_OBSERVATIONS = 400  # most observations in the figure, the last ones of the series
 _OFTEN = 0.3  # a variable is frequent if it has this share of the observations of the most frequent one
 _ROWS = 12  # of the table of scores
 
 
 def describe(forecaster: "Forecaster") -> str:
-    """Return HTML: the text representation, a figure if the training table is there, and the scores if fitted."""
+    """Return HTML: the text representation and, if fitted, the scores, and a figure if there is a training table."""
     title = f"<code>{escape(printable(repr(forecaster)))}</code>"
     if not forecaster.__sklearn_is_fitted__():
         return f"<div>{title}</div>"

@@ -1,4 +1,4 @@
-"""Find periods that a table shows by itself, by a periodogram for irregular times."""
+"""The periods of the values of a table, from a periodogram for irregular times."""
 
 import math
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class PeriodogramSettings:
     lobes: float = 8.0  # smallest half width of the local background, in cycles in the typical span of a part
     chance: float = 1e-4  # probability of a peak as high as the threshold in noise, over all frequencies and variables
     found: int = 2  # most periods
-    least: float = 4.0  # smallest ratio of a peak to its background: series of one region are not independent
-    distinct: float = 0.1  # smallest distance of the quotient of two periods from a whole number
-    harmonics: int = 3  # a peak may be one of so many harmonics of a longer period
-    multiples: int = 20  # harmonics of a period that are not searched again
+    least: float = 4.0  # smallest ratio of a peak to its background, because series of one region are dependent
+    distinct: float = 0.1  # smallest distance of the quotient of two periods from an integer
+    harmonics: int = 3  # number of harmonics of a longer period that a peak may be
+    multiples: int = 20  # number of harmonics of a period that are not searched again
 
 
 SETTINGS = PeriodogramSettings()
@@ -41,14 +41,14 @@ def find_periods(
 
     The periodogram of a variable is the mean over series of |Σ y exp(-iωt)|² / n. Each series is standardised first.
     The phase may differ between series. Noise with memory has a smooth periodogram, so a period must exceed the median
-    of its neighbourhood. The threshold is a quantile of the mean of exponential variables. A period must pass it in
-    both halves of the table, so that a few rare events make no period.
+    of its neighbourhood. The threshold is a quantile of the mean of exponential variables. A period must exceed it in
+    both halves of the table, so that a few rare events do not count as a period.
 
     Args:
         series: the table.
         gap: typical time between observations.
         known: periods that are not searched again, with their harmonics.
-        settings: of the search.
+        settings: the settings of the search.
 
     Returns:
         At most `PeriodogramSettings.found` periods, the clearest first.
@@ -139,7 +139,7 @@ def _excess(
     variables = parts[0][1].shape[1]
     power, members = np.zeros((variables, len(frequency))), np.zeros(variables)
     for times, values, mask in parts:
-        # A Hann window keeps slow variation, such as a trend, from leaking into other frequencies.
+        # A Hann window reduces the leakage of slow variation, such as a trend, into other frequencies.
         window = np.sin(np.pi * times / times[-1])[:, None] ** 2
         weight = (mask * window**2).sum(0)
         angle = 2 * np.pi * times[:, None] * frequency

@@ -1,4 +1,4 @@
-"""Plot one series: observations, mean, intervals, shaded gaps without observations, and the components of the mean."""
+"""A figure of one series: observations, mean, intervals, shaded gaps, and the components of the mean."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +43,13 @@ def draw(
         table: the observations, with the columns of the training table.
         series: id of the series. None: the series of the first row.
         horizon: length of the forecast. None: a tenth of the time shown, but at least 5 median gaps.
-        last: how much of the series to show before its last observation. None: all of it.
-        variable: plot only this variable.
-        components: plot one variable, by default the one with the most observations, and below it a panel for each
-            component.
+        last: length of the part to show, which ends at the last observation. None: the complete series.
+        variable: the only variable to plot. None: all variables.
+        components: whether to plot one variable, by default the one with the most observations, and below it a panel
+            for each component.
+
+    Returns:
+        The figure.
 
     Raises:
         NotFittedError: the forecaster is not fitted.
@@ -64,7 +67,7 @@ def draw(
     end = last_observation_times(seen)[0]
     first = seen.times[0] if last is None else max(seen.times[0], end - clock.duration(last, "last"))
     ahead = clock.duration(horizon, "horizon") if horizon is not None else max((end - first) / 10, 5 * forecaster.gap_)
-    # Points just before each observation show how a causal model jumps there.
+    # The prediction of a causal model jumps at an observation. Points just before each observation show the jump.
     tick = (end + ahead - first) * 1e-4
     grid = np.unique(np.concatenate([np.linspace(first, end + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
     query = forecaster.query(seen, [grid[grid >= first]], hold=True)
@@ -76,7 +79,19 @@ def draw(
 
 
 def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[DataTable, str]:
-    """Return the rows of one series, and its id."""
+    """Select the rows of one series.
+
+    Args:
+        forecaster: a fitted forecaster.
+        table: the observations.
+        series: the id of the series. None: the series of the first row.
+
+    Returns:
+        The rows, and the id.
+
+    Raises:
+        InputError: the table has no such series.
+    """
     columns = forecaster.columns_
     frame = columns.read(table)
     if columns.id is None:
@@ -136,7 +151,7 @@ def _figure(
 
 
 def _visible(parts: Division, variable: int) -> list[int]:
-    """Return the components of a variable that are not 0 everywhere, the level always."""
+    """Return the level and the components of a variable that are not 0 everywhere."""
     return [0, *(1 + np.flatnonzero((parts.mean[:, variable, 1:] != 0).any(0))).tolist()]
 
 

@@ -1,4 +1,4 @@
-"""Convert the times that a user requests to queries, and predict them with calibrated intervals."""
+"""Queries for the times that a user requests, and their scaled predictions and lead times."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -56,8 +56,8 @@ def predict_scaled(
     Args:
         model: the fitted model.
         series: scaled series, with queries as time points without observations.
-        predict: is called instead of the model if given.
-        title: of a progress bar. None shows none.
+        predict: the function to call instead of the model. None: the model.
+        title: the title of a progress bar. None: no bar.
     """
     predict = predict or model
     found = ScaledPrediction._make(np.empty(series.values.shape) for _ in range(4))
@@ -93,7 +93,7 @@ def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row var
     """Return the lead time of each entry: the time since the last observation of any variable.
 
     It is 0 at an observation, infinite before the first one, and `UNREAD` for a variable not observed yet, if others
-    are. A model that is not causal also sees later observations. Its lead time is the time to the nearest observation
+    are. A model that is not causal also uses later observations. Its lead time is the time to the nearest observation
     on either side, and `UNREAD` marks variables that are never observed in the series.
     """
     return lead_time_of(time_since_observation(series, causal=causal)[:, None], _read(series, causal=causal))
@@ -110,7 +110,7 @@ def lead_time_of(since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."])
 
 
 def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:
-    """Return which variables are observed up to each row, or in the whole series if not ``causal``."""
+    """Return which variables are observed up to each row, or in the complete series if not ``causal``."""
     count = np.concatenate([np.zeros((1, series.mask.shape[1]), np.int64), np.cumsum(series.mask, 0)])
     begins, ends = (np.repeat(count[side], series.lengths, 0) for side in (series.offsets[:-1], series.offsets[1:]))
     read: np.ndarray = (count[1:] if causal else ends) > begins
@@ -216,7 +216,7 @@ def forecast_times(
 
     Args:
         series: the series to forecast.
-        clock: converts durations to numbers.
+        clock: the clock of the table.
         horizon: length of the forecast.
         every: time between two predictions. None: a round step of about the typical gap.
         gap: typical time between observations.
@@ -250,14 +250,14 @@ def requested_times(
     Args:
         series: the observed series.
         at: times for all series, a mapping from ids to times, or a frame with the columns of the training table.
-        clock: converts times to numbers.
+        clock: the clock of the table.
         columns: names of the id and time columns.
 
     Returns:
         The requested series, including new ones without observations, and their requested times.
 
     Raises:
-        InputError: ``at`` is empty, lacks a column, or has ids although the training table had none.
+        InputError: ``at`` is empty, a column is missing, or it has ids although the training table has none.
     """
     if isinstance(at, Mapping):
         wanted = {name_of(name): clock.numbers(times) for name, times in at.items()}
@@ -269,7 +269,7 @@ def requested_times(
             raise InputError("at", "hold at least one time")
         return series, [times for _ in series.ids]
     if columns.id is None and wanted.keys() - set(series.ids):
-        raise InputError("at", "be a list of times: the training table had no column of ids", f"{list(at)}")
+        raise InputError("at", "be a list of times, because the training table has no column of ids", f"{list(at)}")
     known = set(series.ids)
     new = [name for name in wanted if name not in known]
     offsets = np.append(series.offsets, np.full(len(new), series.offsets[-1]))
@@ -299,11 +299,18 @@ def _of_frame(at: Any, clock: Clock, columns: Columns) -> dict[str, np.ndarray]:
 def check_lead_times(
     lead: Float[np.ndarray, "n variable"], longest: float | None, clock: Clock, unit: str | None = None
 ) -> list[str]:
-    """Return a warning if a query exceeds the lead times seen in training. ``unit`` is the one that the user wrote."""
+    """Return a warning if a query exceeds the lead times of the training.
+
+    Args:
+        lead: the lead times of the query.
+        longest: the longest lead time of the training. None: no limit.
+        clock: the clock of the table.
+        unit: the unit in which the user wrote the horizon, or None.
+    """
     farthest = float(np.max(lead[np.isfinite(lead)], initial=0.0))
     if longest is None or farthest <= longest:
         return []
     return [
         f"Predictions extend {clock.written(farthest, unit)} past the last observation; training covered "
-        f"{clock.written(longest, unit)}. Beyond that, neither means nor intervals have been tested."
+        f"{clock.written(longest, unit)}. Beyond that, means and intervals are untested."
     ]

@@ -1,4 +1,4 @@
-"""Recalibrate predictions of skewed variables, counts and events: their errors depend on the predicted mean."""
+"""The recalibration of skewed variables, counts and events, whose errors depend on the predicted mean."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -18,9 +18,9 @@ class RecalibrationSettings:
     min_lowest: int = 100  # fewest lowest values, and fewest others, for a probability of their own
     min_probability: float = 5e-4  # smallest probability of a normal score
     certainty: float = 0.005  # smallest probability that enters the logistic regression, and 1 minus the largest
-    ridge: float = 1.0  # weight of the penalty that keeps the logistic regression near the identity
+    ridge: float = 1.0  # weight of the penalty on the distance of the logistic regression from the identity
     newton_steps: int = 30  # of the logistic regression
-    rows_at_once: int = 1 << 16  # rows at a time
+    rows_at_once: int = 1 << 16  # rows that are converted at a time
 
 
 SETTINGS = RecalibrationSettings()
@@ -42,7 +42,7 @@ class Recalibration:
     The probability of an event is 1 / (1 + exp(-a - b · logit(m))), where m is the predicted mean.
     """
 
-    used: Bool[np.ndarray, " variable"]  # which variables have normal scores; the others keep their errors
+    used: Bool[np.ndarray, " variable"]  # whether a variable has normal scores instead of errors
     means: Float[np.ndarray, "variable range"]  # mean of the predicted means in each range, in scaled units
     edges: Float[np.ndarray, "variable edge"]  # errors that the lowest possible value would have
     lowest: Float[np.ndarray, "variable edge"]  # probability of this value at each of them
@@ -76,9 +76,9 @@ class Recalibration:
             errors: standardised errors.
             mean: predicted means, in scaled units.
             edge: the standardised error that the lowest possible value would have.
-            counted: which of the errors to use.
-            skewed: which variables to recalibrate.
-            at_lowest: which errors are of the lowest possible value of a continuous variable.
+            counted: mask of the errors to use.
+            skewed: mask of the variables to recalibrate.
+            at_lowest: mask of the errors of the lowest possible value of a continuous variable.
         """
         found = {}
         made = Recalibration.none(len(skewed))
@@ -108,12 +108,12 @@ class Recalibration:
         mean: Float[np.ndarray, "row variable"],
         counted: Bool[np.ndarray, "row variable"],
     ) -> Float[np.ndarray, "row variable"]:
-        """Convert standardised errors to normal scores. Equal errors get scores in random order.
+        """Convert standardised errors to normal scores. Equal errors have scores in random order.
 
         Args:
             errors: standardised errors.
             mean: predicted means, in scaled units.
-            counted: which of the errors to convert.
+            counted: mask of the errors to convert.
         """
         scores = errors.copy()
         rng = np.random.default_rng(0)
@@ -152,7 +152,7 @@ class Recalibration:
     def at_lowest(
         self, scores: Float[np.ndarray, "row variable"], edge: Float[np.ndarray, "row variable"]
     ) -> Bool[np.ndarray, "row variable"]:
-        """Return which quantiles are the lowest possible value.
+        """Return the mask of the quantiles that are the lowest possible value.
 
         Args:
             scores: normal scores of the quantiles.
@@ -195,7 +195,7 @@ FIELDS = tuple(field.name for field in fields(Recalibration))
 def fit_logistic(mean: Float[np.ndarray, " n"], event: Float[np.ndarray, " n"]) -> Float[np.ndarray, " 2"]:
     """Fit a and b of P = 1 / (1 + exp(-a - b · logit(mean))) by penalised likelihood.
 
-    The penalty keeps a near 0 and b near 1 where there are few events. A probability never decreases with the mean.
+    With few events, the penalty leads to a near 0 and b near 1. A probability never decreases with the mean.
 
     Args:
         mean: predicted means of an event.
@@ -212,7 +212,7 @@ def fit_logistic(mean: Float[np.ndarray, " n"], event: Float[np.ndarray, " n"]) 
 
 
 def _by_mean(errors: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Divide errors into ranges of the predicted mean; return the mean and the quantiles of each range."""
+    """Divide errors into ranges of the predicted mean. Return the mean and the quantiles of each range."""
     count = int(np.clip(len(errors) // SETTINGS.errors_per_range, 1, SETTINGS.ranges))
     edges = np.unique(np.quantile(mean, np.arange(1, count) / count))
     group = np.searchsorted(edges, mean)
@@ -222,9 +222,9 @@ def _by_mean(errors: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _rising_share(x: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the quantiles of ``x`` at `PROBABILITIES`, and the share of events near each, which never falls.
+    """Return the quantiles of ``x`` at `PROBABILITIES`, and the share of events near each, which never decreases.
 
-    The shares are an isotonic regression: the shares of neighbours that fall are averaged.
+    The shares are an isotonic regression: neighbours with decreasing shares are averaged.
     """
     order = np.argsort(x, kind="stable")
     bounds = np.round(len(x) * (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2).astype(int)

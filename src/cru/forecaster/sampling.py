@@ -1,4 +1,4 @@
-"""Sample trajectories with the marginal distributions of `predict` and realistic dependence between times."""
+"""Sample trajectories, with the marginal distributions of `predict` and realistic dependence between times."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -39,14 +39,14 @@ def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndar
     An ensemble draws values one time after another. Each drawn value becomes an observation for the next step. Errors
     of the steps accumulate, so the spread of the ensemble differs from that of `predict`. But its ranks describe the
     dependence between times and variables. So the k-th smallest of m draws becomes the k/m-quantile of `predict`.
-    Observed values stay unchanged.
+    Observed values do not change.
 
     Args:
         forecaster: a fitted forecaster.
         query: the observations, in the user's units, and the times to sample.
         times: the times to sample, for each series.
-        n: number of trajectories of each series.
-        seed: seed of the draws.
+        n: the number of trajectories of each series.
+        seed: the seed of the draws.
     """
     rng, series, size = generator(seed, "trajectories"), drop_empty_rows(query.series), len(forecaster.names_)
     asked = [np.unique(each) for each in times]
@@ -83,7 +83,7 @@ def _take(query: Query, chosen: Int64[np.ndarray, " n"]) -> Query:
 
 
 def _report(bar: ProgressBar, before: int, share: float) -> None:
-    """Move the bar to ``share`` of the present part. A part counts 100."""
+    """Move the bar to ``share`` of the current part. A part counts 100."""
     bar.update(before + int(100 * share))
 
 
@@ -112,7 +112,7 @@ def _anew(
 ) -> Float[np.ndarray, "member asked variable"]:
     """Draw an ensemble from any model.
 
-    Every step runs the model over the whole series, with the earlier draws as observations.
+    Every step applies the model to the complete series, with the earlier draws as observations.
     """
     series = query.series.scaled_by(forecaster.scaler_)
     together = max(1, _ROOM // max(1, series.values.size))

@@ -1,4 +1,4 @@
-"""The configuration of a saved forecaster, and the checks of a folder that may come from anywhere."""
+"""The configuration of a saved forecaster, and its checks, because the source of a folder may be untrusted."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -38,7 +38,7 @@ class ClockSchema(Schema):
     def _fits(self) -> "ClockSchema":
         if self.kind == "number":
             if (self.unit, self.origin, self.zone) != ("", None, None):
-                raise ValueError("`clock` must have no unit, origin and zone where times are numbers")
+                raise ValueError("`clock` must have no unit, origin and zone if times are numbers")
             return self
         if self.unit not in UNITS or self.origin is None:
             raise ValueError(f"`clock.unit` must be one of {', '.join(UNITS)}, with an origin")
@@ -89,7 +89,7 @@ class ScalerSchema(Schema):
 
 
 class KindsSchema(Schema):
-    """Fields of `Kinds`. A validator checks that they fit each other."""
+    """Fields of `Kinds`. A validator checks that they are consistent."""
 
     kinds: dict[str, Kind]
     categories: dict[str, list[str]]
@@ -153,7 +153,7 @@ class ErrorsSchema(Schema):
         repeats = check_array("errors.repeats", self.repeats, (width, len(REPEAT_LEVELS)))
         scale, shape = tails[..., 0], tails[..., 1]
         if len(self.counts) != width or (np.diff(quantiles, axis=-1) < 0).any():
-            raise ValueError(f"`errors` must have counts of {width} variables, and quantiles that rise")
+            raise ValueError(f"`errors` must have counts of {width} variables, and ascending quantiles")
         if (scale < SMALLEST_SCALE).any() or (shape < SHAPES[0]).any() or (shape > SHAPES[1]).any():
             raise ValueError("`errors.tails` must have positive scales, and shapes between 0 and 1")
         if (repeats == 1).any():
@@ -224,7 +224,7 @@ class Config(Schema):
         shape = (len(APART) + len(leads), width, len(PROBABILITIES))
         quantiles = check_array("calibration.quantiles", found.quantiles, shape)
         if (np.diff(leads) <= 0).any() or (np.diff(quantiles, axis=-1) < 0).any():
-            raise ValueError("`calibration` must have leads and quantiles that rise")
+            raise ValueError("`calibration` must have ascending lead times and quantiles")
         self._check_recalibration()
         size = width if found.likeness or width <= COUPLED else 0
         likeness = check_array("calibration.likeness", found.likeness, (size, size))
@@ -247,14 +247,14 @@ class Config(Schema):
     def _check_inputs(self) -> None:
         fitted, roles = self.encoder, self.columns
         if (fitted is None) == bool(roles.known or roles.static):
-            raise ValueError("`inputs` must be there for known or static columns, and only for these")
+            raise ValueError("`inputs` must be given if and only if there are known or static columns")
         if fitted is None:
             if self.options.get("inputs") or self.options.get("later_inputs"):
                 raise ValueError("`options` must not have features of known and static columns")
             return
         sizes = len(fitted.center), len(fitted.shift), len(fitted.scale)
         if sizes != (len(roles.known), fitted.expected_size, fitted.expected_size):
-            raise ValueError("`inputs` must fit the known and static columns")
+            raise ValueError("`inputs` must have the sizes of the known and static columns")
         if (self.options.get("inputs"), self.options.get("later_inputs")) != (fitted.size, fitted.later):
             raise ValueError("`options` must have the numbers of features of the known and static columns")
 
@@ -269,7 +269,7 @@ class Config(Schema):
         logistic = check_array("recalibration.logistic", found.logistic, (width, 2))
         rising = (means, edges, lowest, quantiles)
         if any((np.diff(each) < 0).any() for each in rising) or (logistic[:, 1] < 0).any():
-            raise ValueError("`recalibration` must have means, edges, quantiles and probabilities that rise")
+            raise ValueError("`recalibration` must have ascending means, edges, quantiles and probabilities")
 
 
 def as_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Score a fitted model on withheld values, and calibrate it with its errors."""
+"""The scores of a fitted model on withheld values, and its calibration with their errors."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ _JUDGED = 3  # random stream, which differs from those of training and validatio
 class ScoringConstants:
     """Sizes of the scores on withheld values."""
 
-    values_per_variable: int = 100 * ENOUGH  # number of withheld values per variable at which drawing stops
+    values_per_variable: int = 100 * ENOUGH  # number of withheld values per variable that is enough
     max_tasks: int = 8  # largest number of training tasks drawn from the series
-    max_points: int = 200_000  # number of time points at which drawing stops
-    max_entries: int = 20_000_000  # number of entries at which drawing stops
+    max_points: int = 200_000  # number of time points at which no further task is drawn
+    max_entries: int = 20_000_000  # number of entries at which no further task is drawn
     mean_weight_points: int = 20_000  # most time points that set the mean weights
     rounding: float = 1e-6  # of a scaled value
     lead_time_share: float = 0.5  # share of the lead time in normal scores, which few series determine poorly
@@ -67,7 +67,7 @@ class Errors(NamedTuple):
         return ScaledPrediction(self.mean, self.center, self.lower, self.upper)
 
     def ranges(self, gap: float) -> dict[str, np.ndarray]:
-        """Return which values are in each range of lead times, by `RANGE_NAMES`. ``gap`` is the unit of the ranges."""
+        """Return the mask of the values in each range of lead times, by `RANGE_NAMES`, in units of ``gap``."""
         lead = np.where(np.isfinite(self.lead) & (self.lead >= 0), self.lead / gap, np.inf)
         inside = [(low <= lead) & ~(lead >= high) for low, high in RANGES]
         return dict(zip(RANGE_NAMES, inside, strict=True))
@@ -76,8 +76,8 @@ class Errors(NamedTuple):
         """Fit a calibration to the standardised errors.
 
         Args:
-            scaler: of the table.
-            kinds: of the variables.
+            scaler: the scaler of the table.
+            kinds: the kinds of the variables.
         """
         z = self.said.standardise(self._spread_counts(scaler, kinds))
         skewed = kinds.are("nonnegative", "count") & ~self.constant
@@ -102,7 +102,7 @@ class Errors(NamedTuple):
     def _spread_counts(self, scaler: Scaler, kinds: Kinds) -> np.ndarray:
         """Add uniform noise from -1/2 to 1/2 to counts (Machado & Santos Silva 2005).
 
-        The result has a continuous distribution. Its quantiles, rounded to whole numbers, are those of the counts.
+        The result has a continuous distribution. Its quantiles, rounded to integers, are those of the counts.
         """
         if not kinds.is_count.any():
             return self.values
@@ -111,7 +111,7 @@ class Errors(NamedTuple):
 
     @property
     def usual(self) -> np.ndarray:
-        """Which lead times are usual. The others are rare and extreme."""
+        """Mask of the usual lead times. The others are rare and extreme."""
         usual: np.ndarray = (self.lead >= 0) & np.isfinite(self.lead)
         return usual
 
@@ -123,7 +123,7 @@ class Errors(NamedTuple):
 
         Args:
             calibration: the fitted calibration.
-            scaler: of the table.
+            scaler: the scaler of the table.
             series: the table in the user's units, which determines the cap.
         """
         if not scaler.is_log.any():
@@ -148,9 +148,15 @@ class Errors(NamedTuple):
 
 
 def withhold(series: SeriesSet, seed: int, turn: int, only: np.ndarray | None = None) -> SeriesSet:
-    """Withhold values of series for scores, and return all series or ``only`` some of them.
+    """Withhold values of series for scores.
 
     The choice depends neither on the units of the series nor on ``only``.
+
+    Args:
+        series: the series.
+        seed: the seed of the random choices.
+        turn: the number of the repetition.
+        only: indices of the series to return. None: all series.
     """
     task = make_training_task(series, (seed, _JUDGED, turn))
     return task if only is None else task.take(only)
@@ -173,14 +179,14 @@ def errors_of(
     Args:
         model: the fitted model.
         series: scaled series.
-        constant: which variables are constant.
-        seed: of the random choices.
-        predict: is called instead of the model if given.
+        constant: mask of the constant variables.
+        seed: the seed of the random choices.
+        predict: the function to call instead of the model. None: the model.
         most: largest number of repetitions. None: the default.
-        only: indices of the series to predict, None for all.
+        only: indices of the series to predict. None: all series.
     """
     found: list[tuple[np.ndarray, ...]] = []
-    ever = np.asarray(series.mask.any(0))  # variables without observations never get withheld values
+    ever = np.asarray(series.mask.any(0))  # variables without observations never have withheld values
     count, rows = np.zeros(ever.sum(), np.int64), 0
     for turn in range(most or CONSTANTS.max_tasks):
         task = withhold(series, seed, turn, only)
@@ -202,7 +208,7 @@ def errors_of(
 
 
 def constant(series: SeriesSet) -> np.ndarray:
-    """Return which variables have at least `ENOUGH` observations that are all equal."""
+    """Return the mask of the variables that have at least `ENOUGH` observations, all of them equal."""
     read = (np.where(series.mask, series.values, fill) for fill in (np.inf, -np.inf))
     least, most = next(read).min(0), next(read).max(0)
     never: np.ndarray = (least == most) & (series.mask.sum(0) >= ENOUGH)
@@ -230,11 +236,11 @@ def judge(errors: Errors, series: int, gap: float, scaler: Scaler, kinds: Kinds)
     which have a probability instead of an interval.
 
     Args:
-        errors: of the model on withheld values.
+        errors: the errors of the model on withheld values.
         series: number of series in the table.
         gap: typical time between observations, the unit of the ranges of lead times.
-        scaler: of the table.
-        kinds: of the variables.
+        scaler: the scaler of the table.
+        kinds: the kinds of the variables.
 
     Returns:
         "r2", "mae", "count" and "series". "coverage" has one row for each level of `LEVELS` and each range of lead

@@ -1,4 +1,4 @@
-"""Save a fitted forecaster to a folder and load it: weights, configuration, observations and a card, without pickle."""
+"""The folder of a saved forecaster, without pickle: weights, configuration, observations and a model card."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
         history: whether to save the observations of the training table.
 
     Raises:
-        ValueError: the folder holds other files, or JSON cannot hold a parameter.
+        ValueError: the folder holds other files, or JSON cannot represent a parameter.
     """
     check_free(folder)
     model = forecaster.model_
@@ -70,7 +70,7 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
     try:
         _digest(config)
     except (TypeError, ValueError) as error:  # before anything is written
-        raise ValueError(f"the parameters must be such that JSON can hold them, to be saved: {error}.") from None
+        raise ValueError(f"the parameters must be values that JSON can represent: {error}.") from None
     kept = forecaster.history_ if history else None
     check(Config, config | {"files": {WEIGHTS: "0" * 64}, "digest": "0" * 64}, "the model")
 
@@ -96,7 +96,7 @@ def load(folder: Path, kind: "type[Fitted]", *, allow_code: bool = False) -> "Fi
     Args:
         folder: the folder.
         kind: `Forecaster` or a subclass.
-        allow_code: allow a model outside this library, whose import runs code.
+        allow_code: whether to allow a model outside this library, whose import runs code.
 
     Raises:
         FileNotFoundError: the folder or one of its files is missing.
@@ -159,23 +159,27 @@ def _load_history(folder: Path, config: Config, forecaster: "Forecaster") -> Ser
 
 
 def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
-    """Check that saved observations fit the model: variables, ids, times and magnitudes. Raise ValueError if not."""
+    """Check that the variables, ids, times and sizes of saved observations match the model.
+
+    Raises:
+        ValueError: they do not match.
+    """
     clock, single = forecaster.clock_, forecaster.columns_.id is None
     if series.names != forecaster.names_ or series.is_image:
         raise ValueError("its variables are not those of the model")
     if (series.time_unit, series.origin) != (clock.unit, clock.origin):
-        raise ValueError("its times are counted in another way than those of the model")
+        raise ValueError("its times have another unit or origin than those of the model")
     if (single and series.ids != ("0",)) or not len(series) or not (series.lengths > 0).all():
-        raise ValueError("it must hold at least one observation of each series, and one series where there are no ids")
+        raise ValueError("it must hold at least one observation of each series, and one series if there are no ids")
     if forecaster.columns_.whole_ids and not all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in series.ids):
-        raise ValueError("its ids must be whole numbers")
+        raise ValueError("its ids must be integers")
     _check_known(series, forecaster.columns_)
     check_sensible(series, forecaster.scaler_)
     clock.check_range(series.times)
 
 
 def _check_known(series: SeriesSet, columns: Columns) -> None:
-    """Check the known and static values of saved observations. Raise ValueError if they do not fit."""
+    """Raise ValueError if the known and static values of saved observations do not match the columns."""
     if not (columns.known or columns.static):
         return
     known, static = series.per_time.get(KNOWN, np.empty(0)), series.per_series.get(STATIC, np.empty(0))
@@ -186,7 +190,7 @@ def _check_known(series: SeriesSet, columns: Columns) -> None:
         raise ValueError("its known and static values must be finite")
     for column, fill in zip(known.T, columns.known.values(), strict=True):
         if fill is None and np.isnan(column).any():
-            raise ValueError("its known values must be there")
+            raise ValueError("its known values must not be missing")
     for column, found in zip(static.T, columns.static.values(), strict=True):
         if found is not None and not np.isin(column[~np.isnan(column)], np.arange(len(found))).all():
             raise ValueError("its static values must be categories of the columns")
@@ -205,7 +209,7 @@ def read_config(folder: Path) -> Config:
     try:
         found = read_json(path)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{folder} is not the folder of a model, or not whole: there is no {CONFIG}.") from None
+        raise FileNotFoundError(f"{folder} is not the complete folder of a model: there is no {CONFIG}.") from None
     form, version = found.get("format"), found.get("version")
     if type(form) is not int or not isinstance(version, str):
         raise ValueError(f"{path} is damaged or not the configuration of a model of this library.")
@@ -216,13 +220,13 @@ def read_config(folder: Path) -> Config:
         )
     if form < FORMAT:
         raise ValueError(
-            f"{folder} was saved by an older cru, {version!s:.20}, which kept less of a model: fit it again."
+            f"{folder} was saved by an older cru, {version!s:.20}, which saved less of a model: fit it again."
         )
     config = check(Config, found, path)
     found.pop("digest")
     try:
         same = config.digest == _digest(found)
-    except (TypeError, ValueError):  # text that JSON or UTF-8 cannot hold
+    except (TypeError, ValueError):  # text that JSON or UTF-8 cannot represent
         same = False
     if not same:
         raise ValueError(f"{path} was altered or damaged after it was saved: its checksum differs.")
@@ -241,7 +245,7 @@ def fingerprint(forecaster: "Forecaster") -> str:
 
 
 def check_free(folder: Path) -> None:
-    """Raise unless a folder is writable, and is new, empty or holds a model of this library."""
+    """Raise an error unless a folder is writable, and is new, empty or holds a model of this library."""
     ours = folder.is_dir() and _is_ours(folder / CONFIG)
     other = folder.is_dir() and not ours and not all(_is_leftover(path.name) for path in folder.iterdir())
     if other or (folder.exists() and not folder.is_dir()):

@@ -1,4 +1,4 @@
-"""Compute what the page of a table shows of each series: curves, components, anomalies, gaps and errors."""
+"""The content of the page of a table for each series: curves, components, anomalies, gaps and errors."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,13 +27,18 @@ LONG_GAP = 5.0  # a gap is shaded if it is longer than this many median gaps
 MOST_GAPS = 100  # shaded gaps of a variable of a series
 SMALL = 1e-3  # a component that varies less than this part of the mean is left out
 _ROOM = 2_000_000  # largest number of values predicted at once
-_EXPECTED, _P_VALUE, _ANOMALY = "expected", "p_value", "anomaly"  # judgement of each observation, in `per_time`
+_EXPECTED, _P_VALUE, _ANOMALY = "expected", "p_value", "anomaly"  # results for each observation, in `per_time`
 
 
 def judge_observations(forecaster: "Forecaster", series: SeriesSet, *, polars: bool) -> SeriesSet:
-    """Add what `Forecaster.anomalies` says of every observation: expected mean, p-value and whether it is an anomaly.
+    """Add the results of `Forecaster.anomalies` for every observation: mean, p-value and whether it is an anomaly.
 
-    The series stay as they are if the model cannot predict from earlier observations alone.
+    The series do not change if the model cannot predict from earlier observations alone.
+
+    Args:
+        forecaster: the fitted forecaster.
+        series: the observations.
+        polars: whether to compute with a polars frame.
     """
     if forecaster.errors_ is None:
         return series
@@ -46,7 +51,7 @@ def judge_observations(forecaster: "Forecaster", series: SeriesSet, *, polars: b
 
 
 class SeriesMeasures(NamedTuple):
-    """What the map of gaps sorts by, for each series. NaN where nothing is known."""
+    """The sort keys of the map of gaps, for each series. NaN: unknown."""
 
     gap: Float[np.ndarray, " series"]  # longest time between two observations
     error: Float[np.ndarray, " series"]  # mean absolute error of withheld values, in standard deviations
@@ -55,7 +60,7 @@ class SeriesMeasures(NamedTuple):
 
     @property
     def interest(self) -> np.ndarray:
-        """The series in order of interest: those that are first by one of the measures come first."""
+        """The series in order of interest, which is the best rank of a series in any of the measures."""
         known = [each for each in self if np.isfinite(each).any()] or [np.zeros(len(self.gap))]
         ranks = [np.argsort(np.argsort(-np.nan_to_num(each, nan=-np.inf), kind="stable")) for each in known]
         best: np.ndarray = np.argsort(np.min(ranks, 0), kind="stable")
@@ -63,7 +68,7 @@ class SeriesMeasures(NamedTuple):
 
 
 def measure_series(forecaster: "Forecaster", series: SeriesSet) -> SeriesMeasures:
-    """Measure each series of `judge_observations`. For the errors, values are withheld as in training."""
+    """Compute the measures of each series of `judge_observations`. For errors, values are withheld as in training."""
     size, constant = len(series), forecaster.calibration_.constant
     gap = np.full(size, np.nan)
     same = np.diff(series.series_index) == 0
@@ -101,9 +106,9 @@ def view_series(
         forecaster: the fitted forecaster.
         series: the series, from `judge_observations`, without empty rows.
         whole: the same series with all rows.
-        detail: how much of a series is kept.
+        detail: the numbers of points and observations of a series.
         ahead: length of the forecast.
-        levels: of the bands, in per cent.
+        levels: the levels of the intervals, in per cent.
     """
     longest = int(series.lengths.max(initial=1)) + detail.points
     size = max(1, _ROOM // (len(series.names) * longest))
@@ -128,7 +133,7 @@ def view_series(
 
 
 def predict_curves(forecaster: "Forecaster", query: Query, levels: Sequence[float]) -> CalibratedPrediction:
-    """Predict the requested times of a query, with calibrated intervals."""
+    """Predict the requested times of a query, with calibrated intervals at ``levels`` in per cent."""
     series = query.series.scaled_by(forecaster.scaler_)
     said = predict_scaled(forecaster.model_, series).take(query.rows)
     lead = lead_times(series, causal=forecaster.model_.causal)[query.rows]
@@ -190,10 +195,10 @@ def _view_one(
 
 
 def find_long_gaps(times: Float[np.ndarray, " n"], gap: float) -> Float[np.ndarray, "gap 2"]:
-    """Return the start and end of each gap longer than `LONG_GAP` typical gaps, of the table and of the variable.
+    """Return the start and end of each gap longer than `LONG_GAP` typical gaps of the table and of the variable.
 
     Args:
-        times: of the observations of a variable of a series.
+        times: the times of the observations of a variable of a series.
         gap: typical time between observations of the table.
     """
     gaps = np.diff(times)

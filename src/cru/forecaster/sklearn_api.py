@@ -1,4 +1,4 @@
-"""Implement the estimator interface of scikit-learn, without a dependency on it."""
+"""The estimator interface of scikit-learn, without a dependency on it."""
 
 import inspect
 import sys
@@ -67,7 +67,7 @@ class Estimator:
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            theirs = sys.modules.get("sklearn.exceptions")  # its users catch its class
+            theirs = sys.modules.get("sklearn.exceptions")  # users of scikit-learn catch this class
             kind: type[Exception] = getattr(theirs, "NotFittedError", NotFittedError)
             raise kind(f"this {type(self).__name__} is not fitted yet: call `fit` with a table first.")
 

@@ -14,10 +14,10 @@ from cru.shapes import Bool, Float, Float64, Int64
 
 
 class StateStore:
-    """Store model states, one row for each series.
+    """A store of model states, one row for each series.
 
     Args:
-        like: a state of one series. Its tensors give the structure, shapes and types of all states.
+        like: a state of one series. Its tensors have the structure, shapes and types of all states.
 
     >>> from cru.forecaster.state_store import StateStore
     >>> rows = StateStore((torch.zeros(1, 2), torch.zeros(1)))
@@ -35,7 +35,7 @@ class StateStore:
         """Append ``count`` rows of unspecified content, and return the number of the first."""
         first, self.count = self.count, self.count + count
         room = len(self.tensors[0])
-        if self.count > room:  # double the room: the mean cost of a row stays constant
+        if self.count > room:  # twice the size: the mean cost of a row is constant
             more = max(room, self.count - room)
             self.tensors = [torch.cat([t, t.new_zeros(more, *t.shape[1:])]) for t in self.tensors]
         return first
@@ -102,7 +102,7 @@ class SeriesState(NamedTuple):
 
     state: State
     last: Float64[Tensor, " batch"]  # time of the last observation
-    observed: Bool[Tensor, "batch variable"]  # which variables have been observed
+    observed: Bool[Tensor, "batch variable"]  # whether a variable has an observation
     values: Float[Tensor, "batch variable"]  # last observation of each variable, scaled
     runs: Int64[Tensor, "batch variable"]  # number of observations in a row that equal it
     inputs: InputState | tuple[()]  # of known and static values, if the model has them

@@ -1,4 +1,4 @@
-"""Streaming: keep a state for each series, update it as observations arrive, and predict later times."""
+"""Streaming: a state for each series, its updates as observations arrive, and predictions of later times."""
 
 import copy
 import dataclasses
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 SORT = "Sort the observations, or give {late='drop'}."
-LOOK_BACK = "For what was before it, give the whole table to the forecaster's `predict`."
+LOOK_BACK = "For earlier times, pass the complete table to the forecaster's `predict`."
 
 
 class Arrival(NamedTuple):
@@ -59,12 +59,12 @@ class Arrival(NamedTuple):
 
     @property
     def read(self) -> Bool[np.ndarray, "one variable"]:
-        """Which variables have been observed."""
+        """Mask of the variables that have an observation."""
         return np.zeros((1, self.batch.mask.shape[2]), bool) if self.kept is None else self.kept.observed.numpy()
 
 
 class Stream:
-    """Update many series independently as their observations arrive, and predict later times.
+    """A stream of many independent series, which are updated as their observations arrive, and predicted.
 
     Use `Forecaster.stream` to make a stream. The memory for a series and the time of an update do not grow with the
     number of observations.
@@ -75,7 +75,7 @@ class Stream:
 
     Args:
         forecaster: a fitted forecaster whose model supports streaming, as the default model does.
-        late: "refuse" an observation before the last one of its series with an error, or "drop" it.
+        late: the handling of an observation before the last one of its series: "refuse" it with an error, or "drop" it.
 
     Raises:
         ValueError: ``late`` is wrong, or the model does not support streaming.
@@ -117,10 +117,10 @@ class Stream:
             time: the time of the observation, not before the last one of the series.
             values: a mapping from variables to numbers, or to the text of a category. A variable that is absent, None
                 or NaN is missing. Known and static columns of the training table belong here, too.
-            static: static values, if they are not in ``values``. They stay the same for a series.
+            static: static values, if they are not in ``values``. They do not change for a series.
 
         Returns:
-            False if the observation was dropped because it was late, otherwise True.
+            False if the observation is late and dropped, otherwise True.
 
         Raises:
             ValueError: the id, the time or a value is wrong, or the observation is late and ``late`` is "refuse".
@@ -148,18 +148,18 @@ class Stream:
         update: bool = False,
         static: Any = None,
     ) -> dict[str, dict[str, Any]]:
-        """Report how unexpected an observation is, given the observations before it.
+        """Compute the p-values of an observation, given the observations before it.
 
-        The results equal those of `Forecaster.anomalies` for all observations so far. Call this before `update`, and
-        leave out `update` for an observation that you reject. Or let one call do both, which is faster.
+        The results equal those of `Forecaster.anomalies` for all observations so far. Call this method before `update`.
+        Leave out `update` for an observation that you reject. One call with ``update=True`` is faster than both calls.
 
         Args:
             id: the series. It may be new.
             time: the time of the observation, not before the last one of the series.
             values: a mapping from variables to numbers, as in `update`.
-            level: a value with a smaller p-value is an anomaly, or one that ends a run of equal values of which a
-                smaller share of the training table is as long.
-            update: also update the series with the observation.
+            level: a value with a smaller p-value is an anomaly. So is a value that ends a run of equal values, if a
+                smaller share of the training table ends a run of this length.
+            update: whether to update the series with the observation, too.
             static: static values, as in `update`.
 
         Returns:
@@ -206,7 +206,11 @@ class Stream:
         return {name: values[name] for name in needed if name in values}
 
     def check_known(self, id: object, time: Any, known: Any) -> None:  # noqa: A002
-        """Raise InputError if the known values of a time are wrong. The arguments are those of `predict`."""
+        """Check the known values of a time. The arguments are those of `predict`.
+
+        Raises:
+            InputError: a known value is wrong or missing.
+        """
         if self.inputs is not None:
             given = self.inputs.check(known, "known")
             self.inputs.known(self.name(id), self.forecaster.clock_.number(time), given, "known")
@@ -268,7 +272,7 @@ class Stream:
     ) -> dict[str, dict[str, float]]:
         """Predict every variable of a series at a time.
 
-        A series without observations gets the prior of the model.
+        The prediction of a series without observations is the prior of the model.
 
         Args:
             id: the series. It may be new.
@@ -284,7 +288,7 @@ class Stream:
             ValueError: the id, the time or a level is wrong.
 
         >>> stream.predict("bed 3", 20.0)["HR"]  # doctest: +SKIP
-        {'mean': 72.3, 'std': 6.1, 'lo-90': 61.9, 'hi-90': 83.0}
+        {'mean': 72.3, 'median': 72.1, 'std': 6.1, 'lo-90': 61.9, 'hi-90': 83.0}
         """
         levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), self.name(id)
         row = self.rows_of.get(name)
@@ -319,7 +323,7 @@ class Stream:
             table: the observations, with the columns of the training table.
 
         Returns:
-            The number of rows that were used.
+            The number of used rows.
 
         Raises:
             ValueError: the table is wrong, or a row is late and ``late`` is "refuse". The stream is then unchanged.
@@ -368,7 +372,7 @@ class Stream:
         begun = rows >= 0
         if self.inputs is not None:
             begun[begun] = self.states.take(torch.from_numpy(rows[begun])).seen.numpy()
-            for number in np.flatnonzero(~begun & (rows >= 0)):  # known values only so far: they begin anew
+            for number in np.flatnonzero(~begun & (rows >= 0)):  # only known values so far: add the series again
                 self.forget(series.ids[number])
             rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
         for known in (True, False):
@@ -401,7 +405,7 @@ class Stream:
         """Predict many series at the same times.
 
         Args:
-            at: a list of times. None of them may lie before the last observation of a series.
+            at: a list of times, none of them before the last observation of a series.
             ids: the series. None: all series of the stream.
             level: level of the intervals in per cent, from 1 to 99.8; one number or a list.
             known: a frame of known values, as in `Forecaster.forecast`.
@@ -504,12 +508,12 @@ class Stream:
         """
         tensors, header = read_checkpoint(Path(path))
         if header.get("kind") != "stream":
-            raise ValueError(f"{path} must hold the state of a stream, as `save` writes it; this is something else.")
+            raise ValueError(f"{path} must hold the state of a stream, from `save`, but it holds something else.")
         found = check(StreamHeader, header, path)
         if found.model != fingerprint(self.forecaster):
-            raise ValueError(f"{path} holds the state of another model: a state belongs to the weights that made it.")
+            raise ValueError(f"{path} must hold a state of this model, but it holds the state of another model.")
         if self.forecaster.columns_.id is None and found.ids not in ([], ["0"]):
-            raise ValueError(f"`ids` in {path} must be a single '0': the model was fitted without ids.")
+            raise ValueError(f"`ids` in {path} must be a single '0', because the model was fitted without ids.")
         saved = self.states.as_tensors().items()
         wanted = {name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in saved}
         check_tensors(tensors, wanted, path)
@@ -533,18 +537,26 @@ class Stream:
         return first
 
     def name(self, id: object) -> str:  # noqa: A002
-        """Return the name of a series. Raise if the id is invalid, or if a model without ids gets one."""
+        """Return the name of a series.
+
+        Raises:
+            ValueError: the id is invalid, or the model has no ids.
+        """
         name, single = name_of(id), self.forecaster.columns_.id is None
         if single and name != "0":
             raise ValueError(
-                f"there must be no id: the model was fitted without ids, to a single series; got {id!r:.50}."
+                f"there must be no id, because the model was fitted to a single series without ids, got {id!r:.50}."
             )
         if not single and (isinstance(id, bool) or not isinstance(id, str | Real) or id != id):
             raise InputError("id", "be the name of a series, text or a number", f"{id!r:.50}")
         return name
 
     def known(self, id: object) -> str:  # noqa: A002
-        """Return the name of a series. Raise if the stream does not have it."""
+        """Return the name of a series.
+
+        Raises:
+            ValueError: the id is invalid, or the stream does not have the series.
+        """
         name = self.name(id)
         if name not in self.rows_of:
             hint = literal(did_you_mean(name, self.names))
@@ -552,14 +564,27 @@ class Stream:
         return name
 
     def calibrate(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> CalibratedPrediction:
-        """Convert a prediction of the model to calibrated values in the user's units, one row for each lead time."""
+        """Convert a prediction of the model to calibrated values in the user's units, one row for each lead time.
+
+        Args:
+            said: the prediction.
+            lead: the lead times.
+            levels: the levels of the intervals, in per cent.
+        """
         fitted = self.forecaster
         return calibrated(
             ScaledPrediction.of(said), lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels
         )
 
     def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:
-        """Make the error for a time before the last observation of a series."""
+        """Make the error for a time before the last observation of a series.
+
+        Args:
+            name: the series.
+            moment: the time.
+            kept: the state of the series.
+            hint: the advice to the user.
+        """
         clock = self.forecaster.clock_
         last, found = clock.stamp(float(kept.latest)), clock.stamp(moment)
         rule = literal(f"not lie before the last observation of {name!r}, {last}")
@@ -580,7 +605,7 @@ class Stream:
 def _final_runs(
     batch: Batch,
 ) -> tuple[Float[Tensor, "batch variable"], Int64[Tensor, "batch variable"], Bool[Tensor, "batch variable"]]:
-    """Return the last value of each variable, the number of equal values up to it, and whether all values equal it."""
+    """Return the last value of each variable, the length of its run, and whether the run has all its values."""
     step = torch.arange(batch.times.shape[1])[:, None]
     last = torch.where(batch.mask, step, 0).amax(1, keepdim=True)
     values = batch.values.gather(1, last)

@@ -1,4 +1,4 @@
-"""Known and static values in a stream: read them from mappings, and keep what later rows need."""
+"""Known and static values in a stream: their reading from mappings, and the state that later rows need."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StreamInputs:
-    """Encode the known and static values of a stream.
+    """An encoder of the known and static values of a stream.
 
     Args:
         forecaster: a fitted forecaster with known or static columns.
@@ -54,7 +54,7 @@ class StreamInputs:
         """Return a mapping of known or static values as a dictionary.
 
         Raises:
-            InputError: it is no mapping, or has another name.
+            InputError: ``values`` is not a mapping, or has the name of another column.
         """
         if values is None:
             return {}
@@ -73,17 +73,17 @@ class StreamInputs:
         """Encode one row.
 
         Args:
-            name: of the series.
-            moment: time of the row.
+            name: the name of the series.
+            moment: the time of the row.
             given: known and static values.
-            before: state of the series, None for a new series.
-            argument: that has the known values, for errors.
+            before: the state of the series. None: a new series.
+            argument: the argument that has the known values, for errors.
 
         Returns:
             The features, and the state after the row.
 
         Raises:
-            InputError: a value is missing or wrong, or a static value differs from the one before.
+            InputError: a value is missing or wrong, or a static value differs from the earlier one.
         """
         known = self.known(name, moment, given, argument)
         static = np.full((1, len(self.columns.static)), np.nan)
@@ -96,7 +96,7 @@ class StreamInputs:
     def known(
         self, name: str, moment: float, given: Mapping[str, Any], argument: str
     ) -> Float[np.ndarray, "one known"]:
-        """Read the known values of one row, NaN for missing. See `step`."""
+        """Read the known values of one row. NaN: missing. The arguments are those of `step`."""
         known = np.full((1, len(self.columns.known)), np.nan)
         for k, (column, fill) in enumerate(self.columns.known.items()):
             known[0, k] = self._number(column, given.get(column), name, moment, argument)
@@ -109,23 +109,23 @@ class StreamInputs:
         """Raise ValueError if a state from a file is impossible.
 
         Args:
-            state: of series, with finite numbers.
-            last: time of the last observation of each series, -inf for none.
-            where: the file.
+            state: the state of series, with finite numbers.
+            last: the time of the last observation of each series, -inf for none.
+            where: the path of the file.
         """
         if bool((state.time < last).any()):
             raise ValueError(f"the last row of a series in {where} must not lie before its last observation.")
         for k, (column, categories) in enumerate(self.columns.static.items()):
             codes = state.static[state.given[:, k], k]
             if categories is not None and not bool(torch.isin(codes, torch.arange(len(categories)).double()).all()):
-                rule = f"be whole numbers from 0 to {len(categories) - 1}"
+                rule = f"be integers from 0 to {len(categories) - 1}"
                 raise ValueError(f"the categories of {column!r:.100} in {where} must {rule}.")
 
     def advance(self, series: SeriesSet, before: InputState | None) -> tuple[SeriesSet, InputState]:
-        """Encode the rows of series. See `Inputs.advance`.
+        """Encode the rows of series. The arguments are those of `Inputs.advance`.
 
         Raises:
-            InputError: a static value differs from the one before.
+            InputError: a static value differs from the earlier one.
         """
         if before is not None:
             static, earlier = series.per_series[STATIC], before.static.numpy()
@@ -138,12 +138,12 @@ class StreamInputs:
         return self.encoder.advance(series, before)
 
     def query(self, names: Sequence[str], moments: np.ndarray, before: InputState, known: Any) -> Query:
-        """Return series that have the requested times only.
+        """Return a query of the requested times, without observations.
 
         Args:
-            names: of the series.
-            moments: requested times, the same for all series.
-            before: states of the series.
+            names: the names of the series.
+            moments: the requested times, the same for all series.
+            before: the states of the series.
             known: a frame of known values, or None.
         """
         size = len(names)

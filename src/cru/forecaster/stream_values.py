@@ -1,4 +1,4 @@
-"""Read the values of one observation of a stream."""
+"""The values of one observation of a stream."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -24,7 +24,7 @@ def read_values(
     Args:
         forecaster: the fitted forecaster of the stream.
         places: the index of each variable.
-        values: a mapping from variables to numbers, or from a category to its name. None and NaN are missing.
+        values: a mapping from variables to numbers or to names of categories. None and NaN are missing.
         moment: the time of the observation, for errors.
         series: the name of the series, for errors.
 
@@ -52,7 +52,7 @@ def read_values(
         except OverflowError:  # an integer too large for a float
             fine = False
         if not fine:
-            rule = "be sensible numbers, or None (null) for missing"
+            rule = "be numbers of plausible size, or None (null) for missing"
             raise InputError("values", rule, f"{name!r}: {value!r:.50}")
         row[place], mask[place] = float(value), True
     _check_kinds(forecaster, row, mask, moment, series)
@@ -83,7 +83,7 @@ def _encoded(forecaster: "Forecaster", values: Mapping[str, Any], moment: float,
 
 
 def _check_kinds(forecaster: "Forecaster", row: list[float], mask: list[bool], moment: float, series: str) -> None:
-    """Raise if an observation is impossible for its kind, if the user declared that kind."""
+    """Raise InputError if an observation is impossible for a kind that the user declared."""
     kinds = forecaster.kinds_
     if any(mask) and kinds.declared:
         wrong = kinds.forbidden(np.array([row]), np.array([mask]))[0]

@@ -1,4 +1,4 @@
-"""Read the table of a user, and make the long frame of predictions."""
+"""The table of a user, and the long frame of predictions."""
 
 import dataclasses
 import re
@@ -46,12 +46,12 @@ class Columns:
     polars: bool = False
 
     def check(self) -> None:
-        """Raise if a column has the name of a column of the predictions."""
+        """Raise InputError if a column has the name of a column of the predictions."""
         check_roles(self)
         for argument in ("id", "time", "variable"):
             name = getattr(self, argument)
             if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
-                raise InputError(argument, "not have the name of a column of the answers", repr(name), "Rename it.")
+                raise InputError(argument, "not have the name of a column of predictions", repr(name), "Rename it.")
 
     def read(self, table: Any) -> DataTable:
         """Read the needed columns of a table. Ids that are integers stored as floats become integers."""
@@ -122,7 +122,7 @@ def name_of(id: object) -> str:  # noqa: A002 - what the column is called everyw
 def ids_of(column: Column) -> Column:
     """Convert a column of float ids to integers, or to text by `name_of`. Return other columns unchanged.
 
-    pandas stores integers as floats in a column that had a missing value.
+    pandas stores integers as floats in a column with a missing value.
     """
     if column.values.dtype.kind != "f" or column.kind != "number" or column.missing or not len(column):
         return column
@@ -132,7 +132,18 @@ def ids_of(column: Column) -> Column:
 
 
 def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock, Columns]:
-    """Read a training table: its series, the clock of its times, and its columns with their types."""
+    """Read a training table.
+
+    Args:
+        table: a frame, or the path of a file.
+        columns: the roles of the columns.
+
+    Returns:
+        The series, the clock of the times, and the roles of the columns with their types.
+
+    Raises:
+        ValueError: the table cannot be used.
+    """
     columns.check()
     frame = columns.read(table)
     if columns.categories and frame.rows:
@@ -148,7 +159,7 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
             raise
         raise error.replace(hint=f"{error.hint} Or declare categories in {{kinds}}.") from None
     finer = clock.in_unit(median_gap(series))
-    if finer != clock:  # read again instead of rescaling: a time must always become the same number
+    if finer != clock:  # convert again instead of rescaling, so that a time is always the same number
         series = columns.series(frame, finer)
     if columns.categories:  # those of a long table are sorted by name
         series = _arranged(series, Kinds.infer(series, {}, columns.categories).columns)
@@ -161,7 +172,7 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
 
 
 def sensible(values: Any, shift: Any, scale: Any) -> Any:
-    """Check whether values are within `LARGEST` standard deviations of the mean."""
+    """Check whether values are within `LARGEST` standard deviations (``scale``) of the mean (``shift``)."""
     return abs(values - shift) < LARGEST * scale
 
 
@@ -174,13 +185,21 @@ def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
         size = np.where(strange, np.abs(series.values), -1.0)
         row, column = np.unravel_index(int(size.argmax()), size.shape)
         raise ValueError(
-            f"the table must hold sensible numbers: {series.names[column]!r} of series "
-            f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Mend it, or leave it missing."
+            f"the table must hold numbers of plausible size: {series.names[column]!r} of series "
+            f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Correct it, or leave it "
+            "missing."
         )
 
 
 def read_new_table(table: Any, columns: Columns, clock: Clock, names: Sequence[str], scaler: Scaler) -> SeriesSet:
     """Read a further table, with the variables of the training table in the same order.
+
+    Args:
+        table: a frame, or the path of a file.
+        columns: the roles of the columns of the training table.
+        clock: the clock of the training table.
+        names: the variables of the training table.
+        scaler: the scaler of the training table.
 
     Raises:
         ValueError: the table cannot be read, has other variables, or holds a value that is too large.
@@ -201,11 +220,11 @@ def _same_variables(table: Any, columns: Columns, clock: Clock, names: Sequence[
     if strange:
         raise ValueError(
             f"the table must have the variables of the training table, {some([*map(repr, names)])}, and no others: "
-            f"{some([*map(repr, strange)])} was not in training. Leave it out, or fit again with it."
+            f"it also has {some([*map(repr, strange)])}. Leave it out, or fit again with it."
         )
     missing = [name for name in names if name not in series.names]
     if missing and columns.variable is None:
-        raise ValueError(f"the table must have the columns {some([*map(repr, missing)])}, as the training table had.")
+        raise ValueError(f"the table must have the columns {some([*map(repr, missing)])} of the training table.")
     return _arranged(series, names)
 
 
@@ -232,6 +251,16 @@ def long_frame(
     """Make a frame with one row for each prediction.
 
     Its columns are those of ``before``, id, time and variable, then those of ``numbers``.
+
+    Args:
+        columns: the roles of the columns of the training table.
+        clock: the clock of the training table.
+        ids: the series of each row.
+        times: the time of each row, as a number.
+        variables: the variable of each row.
+        numbers: further columns by name.
+        before: first columns by name.
+        polars: whether to make a polars frame.
     """
     data: dict[str, Any] = dict(before or {})
     if columns.id is not None:
@@ -242,17 +271,17 @@ def long_frame(
 
 
 def id_entries(columns: Columns, ids: Sequence[str]) -> list[int] | list[str]:
-    """Return the ids of rows as whole numbers if those of the training table are."""
+    """Return the ids of rows, as integers if those of the training table are integers."""
     return [int(name) for name in ids] if columns.whole_ids and _are_whole(ids) else list(ids)
 
 
 def _are_whole(ids: Sequence[str]) -> bool:
-    """Check whether all names are integers in canonical form; "007" is not."""
+    """Check whether all names are integers in canonical form, unlike "007"."""
     return all(_WHOLE.fullmatch(name) for name in set(ids))
 
 
 def check_ending(path: Path) -> None:
-    """Raise unless the path ends in .csv or .parquet."""
+    """Raise InputError unless the path ends in .csv or .parquet."""
     if not path.name.lower().endswith((".csv", ".parquet")):
         raise InputError("out", "be a .csv or .parquet file", path)
 
@@ -260,7 +289,7 @@ def check_ending(path: Path) -> None:
 def median_gap(series: SeriesSet) -> float:
     """Return the median positive time between successive rows of a series, or 1 if there is none.
 
-    A row with known values only does not count.
+    A row that has only known values does not count.
     """
     if KNOWN in series.per_time:
         series = series.keep(np.asarray(series.mask.any(1)))
@@ -272,7 +301,8 @@ def median_gap(series: SeriesSet) -> float:
 def find_outliers(series: SeriesSet) -> list[str]:
     """Return a warning for each variable with one observation that causes much of its variance.
 
-    A variable that is never negative may have a long upper tail, so it must be striking on a logarithmic scale, too.
+    A variable that is never negative may have a long upper tail. Its observation must also be extreme on a logarithmic
+    scale.
     """
     found = []
     for k, name in enumerate(series.names):
@@ -288,17 +318,23 @@ def find_outliers(series: SeriesSet) -> list[str]:
             share = f"{square.max() / square.sum():.0%} of the variance of {len(rows)} observations"
             found.append(
                 f"{name!r} of series {series.ids[series.series_index[row]]!r} is once {series.values[row, k]:g}. This "
-                f"possible outlier makes {share} and widens all intervals. If it is wrong, correct it or set it to NaN."
+                f"possible outlier causes {share} and widens all intervals. Correct a wrong value, or set it to NaN."
             )
     return found
 
 
 def find_changed_constants(series: SeriesSet, scaler: Scaler, constant: Bool[np.ndarray, " variable"]) -> list[str]:
-    """Return a warning for each variable that was constant in training and has other values in ``series``."""
+    """Return a warning for each variable that is constant in the training table and has other values in ``series``.
+
+    Args:
+        series: the observations.
+        scaler: the scaler of the training table.
+        constant: mask of the constant variables.
+    """
     shift = np.array(scaler.shift)
     other = series.mask & constant & ~np.isclose(series.values, shift, rtol=1e-9, atol=0.0)
     return [
-        f"{series.names[k]!r} was always {shift[k]:g} in training and is predicted as that, but the table has "
+        f"{series.names[k]!r} was always {shift[k]:g} in training, and so are its predictions, but the table has "
         f"{int(other[:, k].sum())} other observations of it. Fit again."
         for k in np.flatnonzero(other.any(0))
     ]

@@ -1,4 +1,4 @@
-"""Choose which variables a forecaster models on a logarithmic scale."""
+"""The choice of the variables that a forecaster models on a logarithmic scale."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -39,15 +39,15 @@ def choose_log_scales(
     the logarithm. The logarithm is used if it lowers the product of two errors on withheld values, both in the user's
     units: the pinball loss and the root mean squared error.
 
-    Variables that are often zero, such as rain, are no candidates. No transform spreads a point mass, and the logarithm
-    made forecasts of snow depth worse.
+    Variables that are often zero, such as rain, are not candidates. No transform spreads a point mass, and the
+    logarithm increases the errors of forecasts of snow depth.
 
     Args:
         pieces: parts of series in the user's units.
-        kinds: of the variables.
+        kinds: the kinds of the variables.
         config: the components of the structural model.
         time_scale: factor on the times in the model.
-        seed: of the withheld values.
+        seed: the seed of the withheld values.
 
     Returns:
         One scale for each variable, 0 for no logarithm. Empty if no variable has a logarithm.

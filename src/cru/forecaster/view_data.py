@@ -1,4 +1,4 @@
-"""Collect the data of the page that `Forecaster.view` writes: series, curves, gaps, scores and the training table."""
+"""The data of the page that `Forecaster.view` writes: series, curves, gaps, scores and the training table."""
 
 import re
 import time
@@ -105,7 +105,7 @@ def collect(
 
 
 def default_horizon(forecaster: "Forecaster", series: SeriesSet) -> float:
-    """Return a tenth of the typical time span, but at least 5 median gaps, and not more than training covered."""
+    """Return a tenth of the typical time span, at least 5 median gaps, at most the longest lead time of training."""
     some_rows = series.lengths > 0
     spans = series.times[series.offsets[1:][some_rows] - 1] - series.times[series.offsets[:-1][some_rows]]
     length, longest = max(float(np.median(spans)) / 10, 5 * forecaster.gap_), forecaster.model_.spec.longest_gap
@@ -122,7 +122,7 @@ def _choose_series(series: SeriesSet, measured: SeriesMeasures) -> tuple[np.ndar
 
 
 def _thinning_notes(series: SeriesSet, counts: np.ndarray, detail: Detail, kept: int) -> list[str]:
-    """Say what the page leaves out to stay small."""
+    """Return notes about the parts that the page leaves out to stay small."""
     notes = []
     if kept < len(series):
         notes.append(
@@ -166,7 +166,7 @@ def write_time(clock: Clock, time: float) -> str:
 
 
 def describe_training(forecaster: "Forecaster") -> list[tuple[str, str]]:
-    """Describe what the model was trained on, as names and texts."""
+    """Describe the model and its training table, as names and texts."""
     columns, series, clock = forecaster.columns_, forecaster.history_, forecaster.clock_
     scores = forecaster.scores_
     name = forecaster.name_

@@ -1,4 +1,4 @@
-"""Pure functions on tensors: beliefs, the update step, three predict steps, and the filter over a sequence."""
+"""Pure functions on tensors: beliefs, the update step, three predict steps, and the filter of a sequence."""
 
 from cru.functional.belief import (
     Belief,

@@ -23,7 +23,7 @@ class Belief(NamedTuple):
     time: Tensor | None = None
 
     def at(self, step: int) -> "Belief":
-        """Copy one step of a belief over (batch, time). The copy does not keep the whole series in memory."""
+        """Copy one step of a belief over (batch, time). The copy does not hold the complete series in memory."""
         return Belief(*(None if field is None else field[:, step].clone() for field in self))  # type: ignore[arg-type]
 
     def detach(self) -> "Belief":
@@ -35,7 +35,7 @@ class Belief(NamedTuple):
         return Belief(*(None if field is None else field.to(device) for field in self))  # type: ignore[arg-type]
 
 
-torch.serialization.add_safe_globals([Belief])  # so that `torch.load` reads back what `torch.save` wrote
+torch.serialization.add_safe_globals([Belief])  # so that `torch.load` can read a saved belief
 
 
 class Gain(NamedTuple):
@@ -46,7 +46,10 @@ class Gain(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The largest magnitudes of a belief. Larger values are clamped, so that nothing overflows (`docs/layers.md`)."""
+    """The largest magnitudes of a belief. Larger values are clamped, so that nothing overflows.
+
+    `docs/reference/layers.md` lists them.
+    """
 
     mean: float
     variance: float
@@ -74,7 +77,7 @@ def side_slack(dtype: torch.dtype) -> float:
 
 
 def _finite_inside(grad: Tensor, inside: Tensor) -> Tensor:
-    """Make a gradient finite, and zero where the value is outside of its bounds."""
+    """Make a gradient finite, and zero where the value is outside its bounds."""
     limit = bounds(grad.dtype).gradient
     return torch.where(inside, grad, 0.0).nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
 
@@ -191,7 +194,7 @@ def clamp(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor
 
 
 def transformed() -> bool:
-    """Return whether `torch.func` or a forward-mode derivative is active. No gradient by hand supports either."""
+    """Return whether `torch.func` or a forward-mode derivative is active. Gradients by hand support neither."""
     functions = torch._C._are_functorch_transforms_active
     return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
 
@@ -213,9 +216,9 @@ def clamp_noise(
 ) -> Float[Tensor, "*batch state state"]:
     """Clamp a noise covariance to the bounds, so that it stays positive semi-definite.
 
-    Where a variance exceeds the bound, scale its row and its column: Q ← D Q D with D diagonal. Clamping each entry
-    separately could make Q indefinite, and Φ Q Φᵀ negative. A variance below ``least`` is a rounding error: its
-    distance from ``least`` is added to ``least``. A variance at the bound passes no gradient.
+    Where a variance exceeds the bound, its row and its column are scaled: Q ← D Q D with D diagonal. A separate clamp
+    of each entry could make Q indefinite, and Φ Q Φᵀ negative. A variance below ``least`` is a rounding error. Its
+    distance from ``least`` is added to ``least``. A variance at the bound has no gradient.
     """
     return _ClampNoise.apply(noise, least.detach())  # type: ignore[no-any-return, no-untyped-call]
 
@@ -224,7 +227,7 @@ def clamp_belief(belief: Belief) -> Belief:
     """Clamp a belief, so that it is finite, with variances >= 0 and positive semi-definite 2×2 blocks.
 
     Rounding alone can make side² exceed upper · lower when the two parts are fully correlated. Therefore |side| is at
-    most sqrt(upper · lower), less a few units in the last place. A clamped entry passes no gradient.
+    most sqrt(upper · lower), minus a few units in the last place. A clamped entry has no gradient.
     """
     return Belief(*_ClampBelief.apply(*belief[:4]))._replace(time=belief.time)  # type: ignore[no-untyped-call]
 
@@ -238,7 +241,13 @@ def covariance(belief: Belief) -> Float[Tensor, "*batch state state"]:
 def keep_block_diagonals(
     mean: Float[Tensor, "*batch state"], cov: Float[Tensor, "*batch state state"], time: Tensor | None = None
 ) -> Belief:
-    """Keep the diagonals of the four blocks of an M×M covariance and drop the rest (appendix B)."""
+    """Make a belief from the diagonals of the four blocks of an M×M covariance, without its rest (appendix B).
+
+    Args:
+        mean: the mean.
+        cov: the covariance.
+        time: the time of the belief.
+    """
     obs = mean.shape[-1] // 2
     diagonal = cov.diagonal(dim1=-2, dim2=-1)
     side = cov[..., :obs, obs:].diagonal(dim1=-2, dim2=-1)

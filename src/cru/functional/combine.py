@@ -1,4 +1,4 @@
-"""Combine two independent beliefs about one state: the product of their densities."""
+"""The combination of two independent beliefs about one state: the product of their densities."""
 
 import torch
 
@@ -9,7 +9,9 @@ MIN_VARIANCE_SUM = 1e-12  # floor of a diagonal entry of S, which divides
 
 
 def combine(a: Belief, b: Belief) -> Belief:
-    """Σ = (Σ_a⁻¹ + Σ_b⁻¹)⁻¹ = Σ_a S⁻¹ Σ_b and μ = μ_a + Σ_a S⁻¹ (μ_b - μ_a) with S = Σ_a + Σ_b, for each 2×2 block.
+    """Combine two beliefs. For each 2×2 block, with S = Σ_a + Σ_b:
+
+    Σ = (Σ_a⁻¹ + Σ_b⁻¹)⁻¹ = Σ_a S⁻¹ Σ_b,  μ = μ_a + Σ_a S⁻¹ (μ_b - μ_a).
 
     >>> from cru import Belief
     >>> from cru.functional.combine import combine

@@ -1,4 +1,4 @@
-"""Predict steps with a transition matrix for each series, with their gradient by hand: what CRU and RKN share.
+"""The common part of the predict steps of CRU and RKN, with a transition matrix for each series and gradients by hand.
 
 `docs/explanation/backward-passes.md` derives the formulas ("Three diagonals" and "Weights of the bases").
 """
@@ -38,7 +38,13 @@ def times_diagonals(
 def transport(
     before: Float[Tensor, "rows 5 obs"], phi: Float[Tensor, "rows state state"], out: Float[Tensor, "rows 5 obs"]
 ) -> None:
-    """Write Φ μ and the three diagonals of Φ Σ Φᵀ."""
+    """Write Φ μ and the three diagonals of Φ Σ Φᵀ.
+
+    Args:
+        before: the packed belief (μ, Σ).
+        phi: Φ.
+        out: the tensor to write to.
+    """
     obs = before.shape[-1]
     torch.bmm(phi, before[:, :UPPER].flatten(1)[:, :, None], out=out[:, :UPPER].flatten(1)[:, :, None])
     weighted = times_diagonals(phi, before[:, UPPER:])
@@ -77,14 +83,14 @@ def transport_backward(
 
 
 def symmetric(grad: Float[Tensor, "rows 5 obs"]) -> Float[Tensor, "rows 3 obs"]:
-    """Return the diagonals of Γ: the side is two entries of the covariance, so each has half of its gradient."""
+    """Return the diagonals of Γ. The side is two entries of the covariance, so each has half of its gradient."""
     diagonals = grad[:, UPPER:].clone()
     diagonals[:, 1].mul_(0.5)
     return diagonals
 
 
 class DenseSteps(PredictSteps):
-    """The part of the predict step that CRU and RKN share: Z = c A with A = Σ_k α_k B_k.
+    """The common part of the predict steps of CRU and RKN: Z = c A with A = Σ_k α_k B_k.
 
     Args:
         coefficients: the network that weighs the bases.
@@ -112,7 +118,13 @@ class DenseSteps(PredictSteps):
     def weigh(
         self, before: Float[Tensor, "rows 5 obs"], scale: Float[Tensor, "rows 1"], delta: Float[Tensor, "rows 1"]
     ) -> tuple[Float[Tensor, "rows basis"], Float[Tensor, "rows state state"]]:
-        """Return α and Z."""
+        """Return the weights α of the bases, and Z.
+
+        Args:
+            before: the packed beliefs before the step.
+            scale: the factor c of each row.
+            delta: the gap of each row.
+        """
         logits = torch.addmm(self.bias, self.weight, before[:, :UPPER].flatten(1).mT)  # a softmax of columns is faster
         if self.gap_weight.shape[1]:
             logits.addmm_(self.gap_weight, delta.mT)
@@ -141,6 +153,11 @@ class DenseSteps(PredictSteps):
         """Add to the gradients by the bases and by the belief before, from the gradient Z̄.
 
         B̄_k = c α_k Z̄,  ᾱ_k = c ⟨Z̄, B_k⟩,  logit̄ = α ⊙ (ᾱ - Σ_k α_k ᾱ_k),  μ̄ += Wᵀ logit̄.
+
+        Args:
+            t: the step.
+            grad: the gradient Z̄.
+            grad_before: the gradient by the belief before, which changes in place.
         """
         _, alpha, logits = self.steps[t]
         flat, scaled, mean = grad.flatten(1), alpha * self.scales[t], grad_before.flatten(1)[:, : self.state]
@@ -150,7 +167,7 @@ class DenseSteps(PredictSteps):
         torch.addmm(mean, logits, self.weight, out=mean)
 
     def end(self) -> None:
-        """Add what the steps since `begin` contribute to the gradients by the coefficients."""
+        """Add the contribution of the steps since `begin` to the gradients by the coefficients."""
         self.grad_weight.addmm_(self.grad_logits.mT, self.before[:, :UPPER].flatten(1))
         self.grad_gap_weight.add_((self.grad_logits.mT @ self.span_gaps)[:, : self.gap_weight.shape[1]])
         self.grad_bias.add_(self.grad_logits.sum(0))

@@ -9,7 +9,13 @@ from cru.shapes import Float
 
 
 def predict_discrete(belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]) -> Belief:
-    """μ⁻ = A μ⁺, Σ⁻ = A Σ⁺ Aᵀ + diag(q); only three diagonals of Σ⁻ are kept. See `predict_discrete_reference`."""
+    """Predict the prior after one step: μ⁻ = A μ⁺, and three diagonals of Σ⁻ = A Σ⁺ Aᵀ + diag(q).
+
+    Args:
+        belief: the belief before the step.
+        A: the transition matrix of each series.
+        noise: the diagonal q.
+    """
     limit = bounds(A.dtype).transition
     upper, lower = noise.chunk(2)
     added = Belief(belief.mean, upper, lower, torch.zeros_like(upper))
@@ -19,6 +25,6 @@ def predict_discrete(belief: Belief, A: Float[Tensor, "batch state state"], nois
 def predict_discrete_reference(
     belief: Belief, A: Float[Tensor, "batch state state"], noise: Float[Tensor, " state"]
 ) -> Belief:
-    """Compute the same with the full covariance, as in the paper."""
+    """Compute `predict_discrete` with the full covariance, as in the paper. The arguments are those of it."""
     mean = (A @ belief.mean.unsqueeze(-1)).squeeze(-1)
     return keep_block_diagonals(mean, A @ covariance(belief) @ A.mT + torch.diag(noise), belief.time)

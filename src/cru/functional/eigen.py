@@ -18,9 +18,9 @@ FLOOR_SLACK = 1e-3
 
 
 def phi1(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """(eˣ - 1) / x, which is 1 at zero. Its derivative is exact at zero too.
+    """Compute (eˣ - 1) / x, which is 1 at zero. Its derivative is exact at zero, too.
 
-    A Taylor series replaces the formula near zero. It also gives autograd a derivative without 0/0.
+    A Taylor series replaces the formula near zero. So autograd has a derivative without 0/0.
     """
     near = x.abs() < 0.5
     small, far = torch.where(near, x, 0.0), torch.where(near, 1.0, x)
@@ -37,10 +37,17 @@ def predict_eigen(
     eigenvectors: Float[Tensor, "state state"],
     noise: Float[Tensor, " state"],
 ) -> Belief:
-    """Predict the prior after a gap ``delta``. `predict_eigen_reference` follows the paper literally.
+    """Predict the prior after a gap. `predict_eigen_reference` follows the paper literally.
 
-    Exponents d Δ are at most the logarithm of the bound on transitions. The way back from the eigenbasis computes only
+    Exponents d Δ are at most the logarithm of the bound on transitions. The map from the eigenbasis back computes only
     the three diagonals. They are differences of large numbers, so `_least_variance` bounds them from below.
+
+    Args:
+        belief: the belief before the gap.
+        delta: the gap Δ of each series.
+        eigenvalues: d of each series.
+        eigenvectors: E.
+        noise: the diagonal q.
     """
     E, obs = eigenvectors, belief.upper.shape[-1]
     exponent = eigenvalues * delta[:, None]
@@ -74,7 +81,7 @@ def _least_variance(
     E: Float[Tensor, "state state"],
     noise: Float[Tensor, " state"],
 ) -> Float[Tensor, "batch state"]:
-    """Bound each variance from below by the noise alone: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a, less `FLOOR_SLACK`.
+    """Bound each variance from below by the noise alone: min(q) ∫ (Φ Φᵀ)_ii ds = Σ_a E_ia² w_a, minus `FLOOR_SLACK`.
 
     The weight w_a of a mode is min(q) times ``integral`` = ∫ e^{2ds} ds. Where the exponent is clamped, the weight is
     the bound on variances times e^{2dΔ}. A dimension with any share in such a mode then reaches the bound.
@@ -92,7 +99,10 @@ def predict_eigen_reference(
     eigenvectors: Float[Tensor, "state state"],
     noise: Float[Tensor, " state"],
 ) -> Belief:
-    """Follow appendix A.1 literally. Where d_i + d_j is exactly zero, the limit Δ replaces 0/0."""
+    """Compute `predict_eigen` as in appendix A.1. Where d_i + d_j is exactly zero, the limit Δ replaces 0/0.
+
+    The arguments are those of `predict_eigen`.
+    """
     E, gap = eigenvectors, delta[:, None, None]
     mean = (E @ (torch.exp(eigenvalues * delta[:, None]) * (E.mT @ belief.mean.mT).mT).mT).mT
     sums = eigenvalues[:, :, None] + eigenvalues[:, None, :]

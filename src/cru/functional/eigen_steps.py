@@ -2,9 +2,9 @@
 
 The maths is in `eigen.py`, and `docs/explanation/backward-passes.md` derives the gradient. Two ideas save operations:
 
-1. A covariance in the eigenbasis is symmetric. Its pairs a ≤ b are one row, and the ways into the eigenbasis and out of
-   it are constant matrices. So each of them is one matrix product for the whole batch.
-2. Everything but the gradient itself is known before the backward pass. So it is computed for many steps at once.
+1. A covariance in the eigenbasis is symmetric. Its pairs a ≤ b are one row, and the maps into the eigenbasis and out of
+   it are constant matrices. So each of them is one matrix product for the complete batch.
+2. All factors of the gradient are known before the backward pass. So they are computed for many steps at once.
 """
 
 import math
@@ -24,7 +24,7 @@ from cru.shapes import Bool, Float, Int
 _NUDGE = {torch.float32: 1.7e-20, torch.float64: 1.7e-100}
 """Added to every sum of eigenvalues, so that none is exactly zero. It is too small to change any other."""
 _FLOORED = 1e-5
-"""A variance this close to its floor, relatively, is at the floor. Any other is further away (`FLOOR_SLACK`)."""
+"""A variance within this relative distance of its floor is at the floor. Others are farther away (`FLOOR_SLACK`)."""
 
 
 def covers(transition: EigenTransition, delta: Float[Tensor, "time batch"]) -> Bool[Tensor, "time batch"]:
@@ -53,7 +53,7 @@ class Sums(NamedTuple):
     weight: Float[Tensor, "basis state"]
     bias: Float[Tensor, " basis"]
     rates: Float[Tensor, "basis sums"]
-    E: Float[Tensor, "state state"]  # as far as means go in and out of the eigenbasis
+    E: Float[Tensor, "state state"]  # only the part from the maps of means
     into: Float[Tensor, "diagonals pairs"]
     out_of: Float[Tensor, "pairs diagonals"]
     noise: Float[Tensor, " pairs"]
@@ -113,7 +113,7 @@ class EigenSteps(PredictSteps):
     def _spectrum(
         self, belief: Float[Tensor, "rows fields"], delta: Float[Tensor, "rows 1"]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return α, p, the eigenvalues of all columns, these times Δ, and the exponentials."""
+        """Return α, p, the eigenvalues of all columns, their products with Δ, and the exponentials."""
         heads = torch.addmm(self.head_bias, self.heads, belief[:, : self.state].mT)  # a softmax of columns is faster
         alpha = heads[: self.basis].softmax(0).mT
         rate = torch.addmm(self.nudge, alpha, self.rates)
@@ -153,8 +153,9 @@ class EigenSteps(PredictSteps):
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
         """Return the gradient by the rows before the step. With Γ by Σ⁻ and g = Eᵀ μ̄⁻:
 
-        F̄ = Eᵀ Γ E,  ū, s̄, l̄ from E (F̄ ⊙ exp((d_a + d_b) Δ)) Eᵀ,  μ̄⁺ = E (γ ⊙ g) + Wᵀ logit̄,
-        and each sum of eigenvalues has the gradient F̄ ⊙ ``by_rate``, each single one g ⊙ ``by_rate``.
+        F̄ = Eᵀ Γ E,  ū, s̄, l̄ from E (F̄ ⊙ exp((d_a + d_b) Δ)) Eᵀ,  μ̄⁺ = E (γ ⊙ g) + Wᵀ logit̄.
+
+        A sum of two eigenvalues has the gradient F̄ ⊙ ``by_rate``. A single eigenvalue has the gradient g ⊙ ``by_rate``.
         """
         self.enter(t)
         state, pairs = self.state, self.pairs
@@ -170,7 +171,7 @@ class EigenSteps(PredictSteps):
         return found.view(len(found), 5, -1)
 
     def end(self) -> None:
-        """Add what the steps since `begin` contribute to the sums."""
+        """Add the contribution of the steps since `begin` to the sums."""
         state, pairs = self.state, self.pairs
         mean, diagonals = self.before[:, :state], self.before[:, state:]
         scaled = self.grad_modes * self.growth
@@ -211,6 +212,13 @@ def integral_slope(
     """Return the derivative of I = (e^{rΔ} - 1) / r by r.
 
     It is (Δ e^{rΔ} - I) / r, and near zero the series Δ² Σ_k (rΔ)^k / (k! (k + 2)).
+
+    Args:
+        integral: I.
+        rate: r.
+        exponent: rΔ.
+        growth: e^{rΔ}.
+        delta: Δ.
     """
     order = 8 if rate.dtype == torch.float32 else 15
     series = torch.full_like(exponent, 1 / (math.factorial(order) * (order + 2)))

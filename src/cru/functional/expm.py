@@ -54,8 +54,8 @@ def spectral_bound(A: Float[Tensor, "*batch state state"]) -> Float[Tensor, "*ba
 def spectral_bound_of_means(basis: Float[Tensor, "basis state state"]) -> Float[Tensor, ""]:
     """Bound the spectral norm of every weighted mean of the bases.
 
-    A norm of a mean is at most the largest norm of its terms. The geometric mean of two norms is not a norm, so take
-    the largest value of each norm first.
+    A norm of a mean is at most the largest norm of its terms. The geometric mean of two norms is not a norm. So the
+    largest value of each norm is computed first.
     """
     return _smaller(*(norm.amax() for norm in _norms(basis)))
 
@@ -70,7 +70,7 @@ def _smaller(frobenius: Tensor, one: Tensor, infinity: Tensor) -> Tensor:
 
 
 def doublings(bound: Float[Tensor, "..."]) -> int:
-    """Count the doublings that ‖A Δ‖ <= bound needs. In an exported graph, return the maximum."""
+    """Count the doublings for ‖A Δ‖ <= ``bound``. In an exported graph, return `MAX_DOUBLINGS`."""
     if torch.compiler.is_exporting():
         return MAX_DOUBLINGS
     largest = min(max(1.0, float(bound.max()) if bound.numel() else 0.0), 2.0**MAX_DOUBLINGS)  # NaN counts as 1
@@ -87,7 +87,13 @@ def discretise(
 
     Each series doubles its step as often as its own ‖A Δ‖ needs, at most ``count`` times (see `doublings`). More
     doublings would only add rounding errors. The results are clamped to the bounds of the floating type. A dimension
-    whose row of Φ reaches the bound gets the largest variance.
+    whose row of Φ reaches the bound has the largest variance.
+
+    Args:
+        A: the drift matrix of each series.
+        noise: the diagonal q.
+        delta: the gap Δ of each series.
+        count: the largest number of doublings.
     """
     bound, series = bounds(A.dtype), _SERIES[A.dtype]
     X = A * delta[:, None, None]
@@ -125,18 +131,30 @@ def predict_expm(
     noise: Float[Tensor, " state"],
     count: int,
 ) -> Belief:
-    """Predict the prior after a gap ``delta``, and keep three diagonals of its covariance.
+    """Predict the prior after a gap: its mean, and three diagonals of its covariance.
 
     `predict_expm_reference` follows the paper literally.
+
+    Args:
+        belief: the belief before the gap.
+        delta: the gap Δ of each series.
+        A: the drift matrix of each series.
+        noise: the diagonal q.
+        count: the largest number of doublings; see `doublings`.
     """
     phi, Q = discretise(A, noise, delta, count)
     return clamp_belief(apply_transition(belief, phi, keep_block_diagonals(belief.mean, Q)))
 
 
 def apply_transition(belief: Belief, phi: Float[Tensor, "batch state state"], noise: Belief) -> Belief:
-    """Φ μ and the three diagonals of Φ Σ Φᵀ + Q, without the rest of that matrix.
+    """Compute Φ μ and the three diagonals of Φ Σ Φᵀ + Q, without the rest of that matrix.
 
-    ``noise`` holds the three diagonals of Q. Σ has three diagonals, so Σ Φᵀ is elementwise and costs O(M²).
+    Σ has three diagonals, so Σ Φᵀ is elementwise and costs O(M²).
+
+    Args:
+        belief: the belief (μ, Σ).
+        phi: Φ.
+        noise: the three diagonals of Q.
     """
     obs = belief.upper.shape[-1]
     left, right = phi[..., :obs], phi[..., obs:]
@@ -158,7 +176,7 @@ def predict_expm_reference(
     A: Float[Tensor, "batch state state"],
     noise: Float[Tensor, " state"],
 ) -> Belief:
-    """Follow appendix A.2 literally: exponential of the 2M × 2M block, full prior covariance, then its diagonals.
+    """Compute `predict_expm` as in appendix A.2: exponential of the 2M × 2M block, full covariance, then its diagonals.
 
     B = [[A, diag(q)], [0, -Aᵀ]],  exp(B Δ) = [[M₁, M₂], [0, M₃]],  Σ⁻ = exp(AΔ) Σ⁺ exp(AΔ)ᵀ + M₂ exp(AΔ)ᵀ.
     """

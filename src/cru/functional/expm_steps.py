@@ -1,11 +1,11 @@
 """The predict steps of the CRU over a sequence, with their gradient by hand.
 
-Like `expm.py`, it integrates Φ(s) diag(q) Φ(s)ᵀ by Gauss-Lobatto quadrature, and Φ(s) is a Taylor series. It saves
-operations as follows:
+Like `expm.py`, this module integrates Φ(s) diag(q) Φ(s)ᵀ by Gauss-Lobatto quadrature, and Φ(s) is a Taylor series. It
+saves operations as follows:
 
 1. A gap that is too long for one series has 2^n panels instead of n doublings. The nodes of the later half of the
-   panels are Φ times those of the earlier half. So the noise is a sum of squares. Nothing cancels, nothing needs a
-   clamp, and only three diagonals are computed.
+   panels are Φ times those of the earlier half. So the noise is a sum of squares, without cancellation and without a
+   clamp. Only three diagonals are computed.
 2. The powers of Z come from few products of wide matrices: [Zⁿ⁺¹ … Z²ⁿ] = Zⁿ [Z … Zⁿ].
 3. The number of panels depends on the gap and on the largest norm of a basis, not on the state. So it is known before
    the loop. In each step the longest gaps come first, so that the rows with more panels are a slice.
@@ -40,7 +40,7 @@ _SERIES = {  # errors of Φ, of Φ - I and of the integral below 2e-7 and 1e-15,
     torch.float64: (TaylorSeries(8, 5, 0.08), TaylorSeries(16, 8, 0.9), TaylorSeries(24, 9, 1.5)),
 }
 MAX_LEVELS = 4
-"""Largest n of 2^n panels. The cost of a panel is constant, so that doublings are cheaper for longer gaps."""
+"""Largest n of 2^n panels. The cost of a panel is constant, so doublings are cheaper for longer gaps."""
 _SQUARINGS = 4
 """Squarings of BᵀB in `norm_bound`: for M = 100 it is at most 8 % too large."""
 
@@ -159,7 +159,7 @@ class ExpmSteps(DenseSteps):
         return powers, nodes.flatten(2)
 
     def forward(self, t: int, before: Float[Tensor, "rows 5 obs"], out: Float[Tensor, "rows 5 obs"]) -> None:
-        """Write the priors of the rows: with weights w_m and Φ_m at the nodes of all panels,
+        """Write the priors of the rows. With weights w_m and Φ_m at the nodes of all panels:
 
         μ⁻ = Φ μ⁺,  Σ⁻ = Φ Σ⁺ Φᵀ + h Σ_m w_m Φ_m diag(q) Φ_mᵀ.
         """
@@ -181,7 +181,7 @@ class ExpmSteps(DenseSteps):
     def begin(self, first: int, last: int) -> None:
         """Compute the first panels of the steps from ``last`` - 1 to ``first``."""
         super().begin(first, last)
-        self.span_series = max(self.series[first:last])  # the one for the longest gap serves all
+        self.span_series = max(self.series[first:last])  # the series for the longest gap fits all gaps
         split = (self.moves.split(part, first, last) for part in self._nodes(self.Z, self.span_series))
         self.first_panels = dict(zip(range(first, last), zip(*split, strict=True), strict=True))
 
@@ -215,7 +215,7 @@ class ExpmSteps(DenseSteps):
 
 
 def _sizes(order: int) -> list[int]:
-    """Return how many powers are known after each product."""
+    """Return the number of known powers after each product."""
     sizes = [1]
     while sizes[-1] < order:
         sizes.append(min(2 * sizes[-1], order))

@@ -1,4 +1,4 @@
-"""Convert absolute times to gaps. The difference comes before any cast, so no precision is lost."""
+"""Gaps between absolute times. The difference is computed before any conversion, so no precision is lost."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from cru.shapes import Bool, Float
 
 ROUNDING_ULPS = 4  # rounding error of a time, in units in the last place
 MAX_GAP = 1e15
-"""Longer gaps, after scaling, are clamped to this. The dynamics are stationary or at their bounds long before."""
+"""Longer gaps, after scaling, are clamped to this. The dynamics are stationary or at their bounds before it."""
 
 
 def gaps(times: Tensor, start: Tensor | None, scale: float, dtype: torch.dtype) -> Float[Tensor, "batch time"]:
@@ -42,9 +42,15 @@ def clip_gaps(
     longest: float | None,
     start: Float[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "batch time"]:
-    """Shift the times, so that no stretch without an observation, also after ``start``, is longer than ``longest``.
+    """Shift the times, so that no time without an observation, also after ``start``, is longer than ``longest``.
 
-    Use it for dynamics that were trained on stretches up to this length, and may diverge over longer ones.
+    Use it for dynamics that are trained on gaps up to this length, and may diverge over longer ones.
+
+    Args:
+        times: the times.
+        observed: True where anything is observed.
+        longest: the longest time without an observation. None: no limit.
+        start: the time before the first one.
 
     >>> from cru.functional import clip_gaps
     >>> clip_gaps(torch.tensor([[0.0, 1.0, 50.0, 99.0, 100.0]]), torch.tensor([[True, True, False, True, True]]), 10.0)
@@ -66,7 +72,7 @@ def clip_gaps(
 
 
 def _without_rounding(times: Tensor, difference: Tensor) -> Tensor:
-    """Replace a first gap that is negative only by a rounding error by 0: 0.3 after 0.1 + 0.2 is no step back."""
+    """Replace a first gap by 0 if it is negative only by a rounding error, such as that from 0.1 + 0.2 to 0.3."""
     if torch.compiler.is_compiling() or not times.is_floating_point():
         return difference
     first = difference[:, 0]
@@ -78,7 +84,7 @@ def _without_rounding(times: Tensor, difference: Tensor) -> Tensor:
 
 
 def check_times(times: Tensor, difference: Tensor) -> None:
-    """Raise `ValueError` if a time is not finite or before its predecessor."""
+    """Raise ValueError if a time is not finite, or if a ``difference`` to the time before is negative."""
     if torch.compiler.is_compiling():
         return
     if times.is_floating_point() and not bool(torch.isfinite(times).all()):

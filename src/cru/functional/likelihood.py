@@ -17,9 +17,14 @@ def gaussian_nll(
     mask: Bool[Tensor, "batch time *mask"],
     weight: Float[Tensor, "batch time *target"] | float = 1.0,
 ) -> Float[Tensor, "batch time"]:
-    """-log N(targets | mean, var), summed over the target entries where ``mask`` is True.
+    """Compute -log N(targets | mean, var), summed over the target entries where ``mask`` is True.
 
-    ``var`` is at least `VARIANCE_FLOOR`. ``weight`` multiplies each entry.
+    Args:
+        targets: the targets.
+        mean: the predicted means.
+        var: the predicted variances. Those below `VARIANCE_FLOOR` are set to it.
+        mask: True where a target counts.
+        weight: the factor on each entry.
 
     >>> from cru.functional import gaussian_nll
     >>> ones = torch.ones(1, 1, 2)
@@ -36,10 +41,14 @@ def bernoulli_nll(
     probability: Float[Tensor, "batch time *target"],
     mask: Bool[Tensor, "batch time *mask"],
 ) -> Float[Tensor, "batch time"]:
-    """-x log p - (1 - x) log(1 - p), summed over the target entries where ``mask`` is True.
+    """Compute -x log p - (1 - x) log(1 - p), summed over the target entries where ``mask`` is True.
 
-    Grey values x between 0 and 1 are allowed. The logarithms are at least -100, so p = 0 and p = 1 are allowed too.
-    NaN gives NaN.
+    The logarithms are at least -100, so p = 0 and p = 1 are allowed. The result for NaN is NaN.
+
+    Args:
+        targets: x, also grey values between 0 and 1.
+        probability: p.
+        mask: True where a target counts.
     """
     counted = torch.where(mask, targets, 0.0)
     entries = F.binary_cross_entropy(probability.nan_to_num(0.5), counted, reduction="none")
@@ -47,7 +56,7 @@ def bernoulli_nll(
 
 
 def clamp_value(x: Float[Tensor, "*shape"], low: float, high: float | None = None) -> Float[Tensor, "*shape"]:
-    """Clamp the value of ``x`` but not its gradient, so that training can bring it back inside the bounds.
+    """Clamp the value of ``x`` to [low, high] but not its gradient, so that training can move it inside the bounds.
 
     >>> from cru.functional.likelihood import clamp_value
     >>> x = torch.tensor([-2.0, 0.5], requires_grad=True)

@@ -1,4 +1,4 @@
-"""Which series move at each time of a sequence."""
+"""The series that move at each time of a sequence."""
 
 from itertools import accumulate, pairwise
 
@@ -13,7 +13,7 @@ class Moves:
 
     Args:
         moved: True where a series moves.
-        rank: orders the rows of a step, largest first. Without it, they have the order of the series.
+        rank: the sort key of the rows of a step, largest first. Without it, they have the order of the series.
     """
 
     def __init__(self, moved: Bool[Tensor, "time batch"], rank: Float[Tensor, "time batch"] | None = None) -> None:
@@ -48,11 +48,11 @@ class Moves:
     def split(
         self, rows: Shaped[Tensor, "rows *rest"], first: int = 0, last: int | None = None
     ) -> tuple[Shaped[Tensor, "_ *rest"], ...]:
-        """Split what `gather` returns into the rows of each step."""
+        """Split the rows that `gather` returns into those of each step."""
         return tuple(rows.split_with_sizes(self.counts[first:last]))
 
     def first_of_each(self, rows: Float[Tensor, " rows"]) -> list[float]:
-        """Return the first row of each step, which is the largest if ``rows`` is the rank, and 0 without rows."""
+        """Return the first row of each step, or 0 without rows. It is the largest if ``rows`` is the rank."""
         starts = [start for start, end in pairwise(self.offsets) if end > start]
         found = iter(rows[torch.tensor(starts, dtype=torch.long, device=rows.device)].tolist())
         return [next(found) if count else 0.0 for count in self.counts]

@@ -62,6 +62,6 @@ class PackedClamp:
         return inside
 
     def _limit(self, packed: Float[Tensor, "*batch 5 obs"]) -> Float[Tensor, "*batch obs"]:
-        """Bound the side: sqrt(upper) sqrt(lower), less a few units in the last place."""
+        """Compute the bound of the side: sqrt(upper) sqrt(lower), minus a few units in the last place."""
         upper, lower = packed[..., UPPER::2, :].sqrt().unbind(-2)
         return (upper * lower).mul_(self.slack)

@@ -1,4 +1,4 @@
-"""Predict step of independent damped rotations, for which the factorised covariance is exact.
+"""The predict step of independent damped rotations, for which the factorised covariance is exact.
 
 Every (upper, lower) pair follows its own SDE,
 
@@ -44,9 +44,16 @@ def discretise_paired(
     noise_lower: Float[Tensor, "*#any"],
     delta: Float[Tensor, "*#any"],
 ) -> PairedTransition:
-    """Discretise the SDE over gaps ``delta``, with γ = ``decay`` >= 0 and ω = ``frequency``.
+    """Discretise the SDE (stochastic differential equation) over gaps.
 
     All arguments broadcast. The result is accurate for γ, ω, Δ → 0.
+
+    Args:
+        decay: γ >= 0.
+        frequency: ω.
+        noise_upper: q_u.
+        noise_lower: q_l.
+        delta: the gaps Δ.
     """
     if torch.compiler.is_compiling() or bool((delta > LONG_GAP).any()):
         decay, frequency = finite_gradient(decay), finite_gradient(frequency)
@@ -66,7 +73,7 @@ def discretise_paired(
 def phi1_complex(
     x: Float[Tensor, "*any"], y: Float[Tensor, "*any"]
 ) -> tuple[Float[Tensor, "*any"], Float[Tensor, "*any"]]:
-    """Real and imaginary part of (e^w - 1) / w with w = x + iy and x <= 0. Near zero a Taylor series is used."""
+    """Compute real and imaginary part of (e^w - 1) / w, where w = x + iy and x <= 0. Near zero, use a Taylor series."""
     near = x * x + y * y < 0.01
     a, b = torch.where(near, x, 0.0), torch.where(near, y, 0.0)
     real, imaginary = torch.ones_like(x), torch.zeros_like(x)
@@ -80,7 +87,7 @@ def phi1_complex(
 
 
 def predict_paired(belief: Belief, step: PairedTransition) -> Belief:
-    """Φ μ and Φ Σ Φᵀ + Q, exactly. Rounding cannot make a variance smaller than that of Q alone."""
+    """Compute Φ μ and Φ Σ Φᵀ + Q exactly. Rounding cannot make a variance smaller than that of Q alone."""
     u, low = belief.mean.chunk(2, -1)
     c, s = step.cos, step.sin
     cc, ss, cs = c * c, s * s, c * s

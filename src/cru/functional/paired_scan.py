@@ -73,7 +73,7 @@ def filter_paired_scan(
     mask: Bool[Tensor, "batch time obs"],
     transitions: PairedTransition,
 ) -> tuple[Belief, Belief]:
-    """Compute the same as `filter_paired` in O(log T) depth.
+    """Compute `filter_paired` in O(log T) depth. The arguments are those of `filter_paired`.
 
     The arithmetic is in float64. An element holds both the information 1 / σ_obs of precise observations and the
     variance of an uncertain belief, whose ratio exceeds float32. One step of the plain recursion at all times removes
@@ -142,13 +142,18 @@ def _compose(later: _Smoothing, earlier: _Smoothing) -> _Smoothing:
 
 
 def smooth_paired(prior: Belief, posterior: Belief, transitions: PairedTransition) -> Belief:
-    """Condition the beliefs of the filter on the whole series: the exact Rauch-Tung-Striebel smoother, elementwise.
+    """Condition the beliefs of the filter on all observations: the exact Rauch-Tung-Striebel smoother, elementwise.
 
     With G_t = Σ_t Φᵀ (Σ⁻_{t+1})⁻¹:
     μˢ_t = μ_t + G_t (μˢ_{t+1} - μ⁻_{t+1}),  Σˢ_t = Σ_t + G_t (Σˢ_{t+1} - Σ⁻_{t+1}) G_tᵀ.
 
     Both are affine in the result of the next time, so `associative_scan` computes them. The arithmetic is in float64,
     because Σ⁻ can be nearly singular. `cru.native.smooth_paired` is the compiled version.
+
+    Args:
+        prior: the priors of the filter.
+        posterior: the posteriors of the filter.
+        transitions: the transition before each time.
     """
     dtype = posterior.mean.dtype
     u, low = (part.double() for part in posterior.mean.chunk(2, -1))

@@ -28,7 +28,13 @@ TABLEAUS = {
 def runge_kutta(
     derivative: Callable[[float, Tensor], Tensor], state: Float[Tensor, "*shape"], method: str, steps: int
 ) -> Float[Tensor, "*shape"]:
-    """Solve dy/ds = derivative(s, y) from y(0) to y(1), in equal steps with one of `TABLEAUS`.
+    """Solve dy/ds = derivative(s, y) from y(0) to y(1) in equal steps.
+
+    Args:
+        derivative: the right side of the equation.
+        state: y(0).
+        method: a name in `TABLEAUS`.
+        steps: the number of steps.
 
     >>> from cru.functional.runge_kutta import runge_kutta
     >>> e = runge_kutta(lambda s, y: y, torch.ones(()), "rk4", 10)

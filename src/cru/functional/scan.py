@@ -16,12 +16,12 @@ def associative_scan(
     elements: Elements,
     extend: Callable[[Elements, Elements], Elements] | None = None,
 ) -> Elements:
-    """e₀, e₀∘e₁, e₀∘e₁∘e₂, … along dimension 1.
+    """Compute e₀, e₀∘e₁, e₀∘e₁∘e₂, … along dimension 1.
 
     Args:
         combine: an associative operation on tuples of tensors (batch, time, …).
         elements: the tuple of tensors.
-        extend: replaces ``combine`` where the first argument starts with e₀. It may be cheaper for a special e₀.
+        extend: the operation where the first argument starts with e₀, which may be cheaper. None: ``combine``.
 
     >>> from cru.functional.scan import associative_scan
     >>> associative_scan(lambda a, b: (a[0] + b[0],), (torch.arange(5.0)[None],))

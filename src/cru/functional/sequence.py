@@ -1,4 +1,4 @@
-"""The filter over a whole sequence: alternate predict and update (algorithm 1)."""
+"""The filter of a complete sequence, with alternating predict and update steps (algorithm 1)."""
 
 import torch
 from torch import Tensor
@@ -52,10 +52,10 @@ def filter_sequence_reference(
     delta: Float[Tensor, "batch time"],
     continued: bool = False,
 ) -> tuple[Belief, Belief]:
-    """Follow algorithm 1 literally, with the reference predict steps and the equations of appendix B.
+    """Compute algorithm 1 literally, with the reference predict steps and the equations of appendix B.
 
     ``continued`` means that ``start`` is the posterior of an earlier time. Then the predict step also runs over the
-    first gap.
+    first gap. The other arguments are those of `filter_sequence`.
     """
     belief, priors, posteriors = start, [], []
     for t in range(y.shape[1]):

@@ -1,7 +1,7 @@
-"""The filter over a whole sequence as one autograd function: few operations for each step, and little memory.
+"""The filter of a complete sequence as one autograd function: few operations for each step, and little memory.
 
-The forward pass keeps only the beliefs. The backward pass computes everything else again. What does not depend on the
-gradient, it computes for many steps at once. `docs/explanation/backward-passes.md` derives the formulas.
+The forward pass stores only the beliefs. The backward pass computes all other results again. It computes the factors of
+the gradient for many steps at once. `docs/explanation/backward-passes.md` derives the formulas.
 """
 
 from typing import Any, NamedTuple
@@ -34,10 +34,15 @@ _STEPS: dict[type, Any] = {
 
 
 def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:
-    """Return whether the filter by hand supports this call: without a gradient by gaps and outside of transforms.
+    """Return whether the filter by hand supports this call: without a gradient by gaps and outside transforms.
 
-    The matrices of the f-CRU in `eigen_steps.py` have the size of one matrix for each state dimension. They pay off for
-    as many rows.
+    The constant matrices of the f-CRU in `eigen_steps.py` are as large as one matrix for each state dimension. They are
+    faster only if there are at least as many rows.
+
+    Args:
+        transition: the predict step.
+        y: latent observations.
+        delta: the gap before each time.
     """
     if torch.compiler.is_exporting() or transformed() or type(transition) not in _STEPS or not y.numel():
         return False
@@ -59,7 +64,7 @@ def filter_by_hand(
 ) -> tuple[Belief, Belief]:
     """Compute `filter_sequence` with a first derivative by hand. Call `available` first.
 
-    A second derivative runs `filter_stepwise` in the backward pass.
+    A second derivative runs `filter_stepwise` in the backward pass. The arguments are those of `filter_sequence`.
     """
     constants = Constants(transition, *(tensor.transpose(0, 1) for tensor in (mask, delta.detach(), moves)))
     tensors = (pack(start), y.transpose(0, 1), y_var.transpose(0, 1), *parameters_of(transition))

@@ -8,7 +8,7 @@ from cru.shapes import Float
 
 _SPAN = {"cpu": 2**19}
 _LARGE_SPAN = 2**24
-"""Elements that a backward pass prepares at once. On a processor they fit into the cache, elsewhere into memory."""
+"""Elements that a backward pass prepares at once. On a CPU they fit into the cache, elsewhere into memory."""
 
 
 class Steps:
@@ -38,10 +38,10 @@ class Steps:
         self.first, self.last = 0, 0
 
     def begin(self, first: int, last: int) -> None:
-        """Compute what the backward steps from ``last`` - 1 to ``first`` need and no gradient changes."""
+        """Compute the factors of the backward steps from ``last`` - 1 to ``first`` that do not depend on gradients."""
 
     def end(self) -> None:
-        """Add what the steps since `begin` contribute to the gradients by the parameters."""
+        """Add the contribution of the steps since `begin` to the gradients by the parameters."""
 
 
 class PredictSteps(Steps):
@@ -60,7 +60,13 @@ class PredictSteps(Steps):
         self.moves = moves
 
     def forward(self, t: int, before: Float[Tensor, "rows 5 obs"], out: Float[Tensor, "rows 5 obs"]) -> None:
-        """Write the priors of the rows, not clamped yet."""
+        """Write the priors of the rows, not clamped yet.
+
+        Args:
+            t: the step.
+            before: the packed beliefs before the step.
+            out: the tensor to write to.
+        """
         raise NotImplementedError
 
     def prepare(self, priors: Float[Tensor, "time batch 5 obs"], states: Float[Tensor, "states batch 5 obs"]) -> None:

@@ -1,4 +1,4 @@
-"""The filter over a whole sequence, one step after another, differentiated by PyTorch."""
+"""The filter of a complete sequence, one step after another, differentiated by PyTorch."""
 
 import torch
 from torch import Tensor

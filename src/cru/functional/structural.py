@@ -1,4 +1,4 @@
-"""Structural model: a sum of independent Ornstein-Uhlenbeck (OU) processes per variable, exact and in linear time.
+"""The structural model: a sum of independent Ornstein-Uhlenbeck (OU) processes per variable, exact in linear time.
 
 The signal of one variable at time t is h(t)ᵀ c(t). The regressors h are known. Each coefficient c_d is an OU process
 with decay rate λ_d and stationary variance v_d. The kernel of the signal is Σ_d v_d h_d(t) h_d(s) exp(-λ_d |t - s|).
@@ -101,6 +101,14 @@ def filter_structural(
     """Predict the signal at every row from the observations of strictly earlier rows.
 
     Several rows may have the same time. Padding repeats the last time with ``mask`` False.
+
+    Args:
+        times: (batch, time).
+        values: the observations.
+        mask: True where observed.
+        regressors: h at every row.
+        components: the hyperparameters.
+        state: the result of earlier rows. None: the stationary prior.
     """
     selection = regressors.new_ones(1, regressors.shape[-1])
     rows, state = _filter_rows(times, values, mask, regressors, components, state, selection)
@@ -119,7 +127,7 @@ def smooth_structural(
     components: Components,
     state: StructuralState | None = None,
 ) -> Smoothed:
-    """Estimate the signal at every row from all observations. ``state`` is the result of earlier rows."""
+    """Estimate the signal at every row from all observations. The arguments are those of `filter_structural`."""
     selection = regressors.new_ones(1, regressors.shape[-1])
     rows, _ = _filter_rows(times, values, mask, regressors, components, state, selection)
     mean, var, ratio, precision = _smooth_rows(rows)
@@ -169,7 +177,10 @@ def filter_components(
     groups: Int64[Tensor, " coefficient"],
     state: StructuralState | None = None,
 ) -> tuple[Float[Tensor, "batch time variable group"], Float[Tensor, "batch time variable group"]]:
-    """Estimate what `smooth_components` estimates, from the observations up to each row."""
+    """Estimate the contribution of each group of coefficients to the signal, from the observations up to each row.
+
+    The arguments are those of `smooth_components`.
+    """
     selection = torch.nn.functional.one_hot(groups).T
     rows, _ = _filter_rows(times, values, mask, regressors, components, state, selection)
     means, variances = [], []
@@ -196,7 +207,18 @@ def sample_structural(
     """Draw the signal at all rows jointly, given all observations, ``n`` times.
 
     Matheron's rule: draw a signal and its observations from the prior. Then smooth the difference between the real and
-    the drawn observations, and add its mean. ``smooth`` is `smooth_structural` or its compiled version.
+    the drawn observations, and add its mean.
+
+    Args:
+        times: (batch, time).
+        values: the observations.
+        mask: True where observed.
+        regressors: h at every row.
+        components: the hyperparameters.
+        n: the number of draws.
+        generator: the random generator.
+        state: the result of earlier rows.
+        smooth: `smooth_structural` or its compiled version.
     """
     signal = _sample_prior(times, regressors, components, n, generator, state)
     noise = torch.randn(signal.shape, dtype=torch.float64, device=signal.device, generator=generator)
@@ -254,7 +276,14 @@ def forecast_structural(
     regressors: Float[Tensor, "batch query coefficient"],
     components: Components,
 ) -> tuple[Float[Tensor, "batch query variable"], Float[Tensor, "batch query variable"]]:
-    """Predict mean and variance of the signal at ``times``. The times may have any order, but not precede ``state``."""
+    """Predict mean and variance of the signal.
+
+    Args:
+        state: the belief after the observations.
+        times: the times, in any order, none of them before ``state``.
+        regressors: h at every time.
+        components: the hyperparameters.
+    """
     h = regressors.double()[:, :, None]
     ah = h * _decay(_elapsed(state, times), components)
     mean = torch.einsum("bqvd,bvd->bqv", ah, state.mean)
@@ -264,7 +293,7 @@ def forecast_structural(
 
 
 def _elapsed(state: StructuralState, times: Tensor) -> Tensor:
-    """Return the time since ``state``, at least 0: the caller rejects earlier times, up to rounding."""
+    """Return the time since ``state``, at least 0. The caller rejects earlier times, except for rounding errors."""
     return (times - state.time[:, None]).clamp_min(0)
 
 

@@ -1,4 +1,4 @@
-"""Locally linear transitions (Sec. 3.3.1) as plain data: each variant has its parameters and one predict step."""
+"""Locally linear transitions (section 3.3.1) as plain data: each variant has its parameters and one predict step."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -35,17 +35,23 @@ class Transition(Protocol):
 
     @property
     def coefficients(self) -> Coefficients:
-        """The network that weights the basis matrices."""
+        """The network that computes the weights of the basis matrices."""
 
     @property
     def noise(self) -> Float[Tensor, " state"]:
-        """q, the variance that the state gains per unit of time."""
+        """The variance q that the state gains per unit of time."""
 
     def plan(self, delta: Float[Tensor, "*gaps"]) -> int:
-        """Compute the one number that `predict` needs about all gaps, before the loop."""
+        """Compute the number that `predict` needs of all gaps, before the loop."""
 
     def predict(self, belief: Belief, delta: Float[Tensor, " batch"], plan: int) -> Belief:
-        """Predict the prior after a gap."""
+        """Predict the prior after a gap.
+
+        Args:
+            belief: the belief before the gap.
+            delta: the gap of each series.
+            plan: the result of `plan`.
+        """
 
     def predict_reference(self, belief: Belief, delta: Float[Tensor, " batch"]) -> Belief:
         """Predict the prior after a gap, literally as in the paper."""
@@ -76,7 +82,7 @@ class ExpmTransition(NamedTuple):
 
 
 class EigenTransition(NamedTuple):
-    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ, which is symmetric and commutes for all α."""
+    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ. It is symmetric, and the matrices of all α commute."""
 
     coefficients: Coefficients
     eigenvalues: Float[Tensor, "basis state"]
@@ -137,5 +143,5 @@ def with_parameters(transition: Transition, parameters: Sequence[Tensor]) -> Tra
 
 
 def with_finite_gradients(transition: Transition) -> Transition:
-    """Apply `finite_gradient` to all parameters: over a long gap, a product can overflow in the backward pass."""
+    """Apply `finite_gradient` to all parameters, because a product can overflow in the backward pass of a long gap."""
     return with_parameters(transition, [finite_gradient(parameter) for parameter in parameters_of(transition)])

@@ -1,4 +1,4 @@
-"""The Kalman update step: combine an observation with the prior (appendix B)."""
+"""The Kalman update step, which combines an observation with the prior (appendix B)."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ MIN_VARIANCE, MAX_VARIANCE = 1e-12, 1e30
 
 
 def gain(prior: Belief, y_var: Float[Tensor, "*batch obs"]) -> Gain:
-    """k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs): the Kalman gain, eq. (14) factorised."""
+    """Compute the factorised Kalman gain of eq. (14): k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs)."""
     total = prior.upper + y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     return Gain(prior.upper / total, prior.side / total)
 
@@ -50,6 +50,12 @@ def update(
 
     1 - k_u is computed as σ_obs / (σ_u + σ_obs), which is accurate for k_u close to one. Because σ_s² ≤ σ_u σ_l,
     σ_l⁺ is at least (1 - k_u) σ_l. This floor corrects rounding errors.
+
+    Args:
+        prior: the belief before the update.
+        y: the latent observation.
+        y_var: its variance.
+        mask: True where observed.
     """
     y_var = y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     k_upper, k_lower = gain(prior, y_var)

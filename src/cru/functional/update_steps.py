@@ -38,9 +38,10 @@ class UpdateSteps(Steps):
         return self.y, self.var, self.observed, self.missing
 
     def forward(self, t: int, prior: Float[Tensor, "batch 5 obs"], posterior: Float[Tensor, "batch 5 obs"]) -> None:
-        """Write the posterior. With m = 1 where observed, else 0, and the observation variance r:
+        """Write the posterior of step ``t``. With m = 1 where observed, else 0, and the observation variance r:
 
-        ι = m / (u + r),  k_u = u ι,  k_l = s ι,  κ = r ι + (1 - m) = 1 - k_u,
+        ι = m / (u + r),  k_u = u ι,  k_l = s ι,  κ = r ι + (1 - m) = 1 - k_u.
+
         μ_u⁺ = μ_u + k_u (y - μ_u),  μ_l⁺ = μ_l + k_l (y - μ_u),  u⁺ = κ u,  s⁺ = κ s,  l⁺ = max(l - k_l s, κ l).
         """
         y, var, observed, missing = self.steps[t]
@@ -62,9 +63,9 @@ class UpdateSteps(Steps):
         """Prepare a backward pass.
 
         Args:
-            priors: of all steps.
-            posteriors: of all steps.
-            passes: where the gradient by the prior passes on to the predict step.
+            priors: the priors of all steps.
+            posteriors: the posteriors of all steps.
+            passes: True where the gradient by the prior enters the predict step.
         """
         self.priors, self.posteriors, self.passes = priors, posteriors, passes
         self.set_span(5 * priors[0].numel(), priors.device)
@@ -102,7 +103,7 @@ class UpdateSteps(Steps):
     def gradients(
         self, grads: Float[Tensor, "time batch 5 obs"], y_var: Float[Tensor, "time batch obs"]
     ) -> tuple[Float[Tensor, "time batch obs"], Float[Tensor, "time batch obs"]]:
-        """Return the gradients by y and by ``y_var``, from those by all posteriors."""
+        """Return the gradients by ``y`` and by ``y_var``, from those by all posteriors."""
         mean, _, upper, side, lower = self.priors.unbind(2)
         inverse = self.observed / (upper + self.var)
         k_upper, k_lower, pull = upper * inverse, side * inverse, (self.y - mean) * inverse

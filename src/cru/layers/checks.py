@@ -1,4 +1,4 @@
-"""Validate and convert the arguments of layers."""
+"""Checks and conversions of the arguments of layers."""
 
 import math
 from numbers import Real
@@ -12,21 +12,21 @@ from cru.shapes import Bool, Float
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise a ``ValueError`` with ``message`` unless ``condition`` holds."""
+    """Raise ValueError with ``message`` unless ``condition`` holds."""
     if not condition:
         raise ValueError(message)
 
 
 def check_count(name: str, size: int) -> None:
-    """Raise unless ``size`` is a whole number of at least one."""
+    """Raise ValueError unless ``size`` is an integer of at least 1."""
     require(
         isinstance(size, SupportsIndex) and size.__index__() >= 1,
-        f"`{name}` must be a whole number of at least 1, got {size!r}.",
+        f"`{name}` must be an integer of at least 1, got {size!r}.",
     )
 
 
 def check_sizes(input_size: int, hidden_size: int) -> None:
-    """Raise unless the sizes of a layer are positive and the state size is even."""
+    """Raise ValueError unless the sizes of a layer are positive and the state size is even."""
     check_count("input_size", input_size)
     check_count("hidden_size", hidden_size)
     near = f"{hidden_size - 1} or {hidden_size + 1}" if hidden_size > 1 else "2"
@@ -37,7 +37,7 @@ def check_sizes(input_size: int, hidden_size: int) -> None:
 
 
 def check_bases(hidden_size: int, num_basis: int, bandwidth: int) -> None:
-    """Raise unless there is at least one basis matrix and the band fits into its blocks."""
+    """Raise ValueError unless there is at least one basis matrix and the band fits into its blocks."""
     check_count("num_basis", num_basis)
     most = max(hidden_size // 2, 3)  # the default of 3 is valid for any size: a wider band is a full block
     require(
@@ -47,7 +47,7 @@ def check_bases(hidden_size: int, num_basis: int, bandwidth: int) -> None:
 
 
 def check_dtype(dtype: torch.dtype) -> None:
-    """Raise unless the type is float32 or float64."""
+    """Raise ValueError unless the type is float32 or float64."""
     require(
         dtype in (torch.float32, torch.float64),
         f"`dtype` must be torch.float32 or torch.float64, got {dtype}. A Kalman filter needs this precision.",
@@ -55,12 +55,12 @@ def check_dtype(dtype: torch.dtype) -> None:
 
 
 def check_device(name: str, value: Tensor, device: torch.device) -> None:
-    """Raise unless ``value`` is on ``device``."""
+    """Raise ValueError unless ``value`` is on ``device``."""
     require(value.device == device, f"`{name}` must be on {device} like the other tensors, got {value.device}.")
 
 
 def check_time_scale(time_scale: Any) -> None:
-    """Raise unless ``time_scale`` is a positive number."""
+    """Raise ValueError unless ``time_scale`` is a positive number."""
     require(
         isinstance(time_scale, Real) and 0 < float(time_scale) < math.inf,
         f"`time_scale` must be a positive number, got {time_scale!r}.",
@@ -68,7 +68,16 @@ def check_time_scale(time_scale: Any) -> None:
 
 
 def as_times(times: Tensor, observed: Bool[Tensor, "batch time obs"], start: Tensor | None) -> Tensor:
-    """Expand ``times`` to (batch, time), in a common type with ``start``, the time of the state before them."""
+    """Expand ``times`` to (batch, time), in a common type with ``start``.
+
+    Args:
+        times: (batch, time) or (time,).
+        observed: True where observed.
+        start: the time of the state before the first time.
+
+    Raises:
+        ValueError: ``times`` have a wrong shape, type or device.
+    """
     batch, steps, _ = observed.shape
     require(isinstance(times, Tensor), f"`times` must be a tensor, got {type(times).__name__}.")
     check_device("times", times, observed.device)
@@ -87,7 +96,7 @@ def as_times(times: Tensor, observed: Bool[Tensor, "batch time obs"], start: Ten
 
 
 def _to_common_dtype(times: Tensor, others: Tensor | None) -> Tensor:
-    """Convert ``times`` to a common type. Of two float types, use the less precise one, in which 0.7 equals 0.7."""
+    """Convert ``times`` to a common type. Of two float types, use the less precise one, so that equal times agree."""
     if others is None or others.dtype == times.dtype:
         return times
     floats = times.is_floating_point() and others.is_floating_point()
@@ -96,7 +105,7 @@ def _to_common_dtype(times: Tensor, others: Tensor | None) -> Tensor:
 
 
 def as_queries(at: Tensor, times: Tensor) -> Tensor:
-    """Expand ``at`` to (batch, query). Raise if a query is before the first time of its series."""
+    """Expand ``at`` to (batch, query). Raise ValueError if a query is before the first time of its series."""
     require(isinstance(at, Tensor), f"`at` must be a tensor, got {type(at).__name__}.")
     batch, shape = len(times), tuple(at.shape)
     require(
@@ -113,7 +122,17 @@ def as_queries(at: Tensor, times: Tensor) -> Tensor:
 
 
 def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -> Belief:
-    """Check shape, device and values of a belief, and convert it to the type of ``like``."""
+    """Check shape, device and values of a belief, and convert it to the type of ``like``.
+
+    Args:
+        state: the belief.
+        batch: the number of series. None: any number.
+        hidden_size: the size of the state.
+        like: a tensor of the layer, with its type and device.
+
+    Raises:
+        ValueError: the belief is not valid.
+    """
     require(
         isinstance(state, Belief),
         f"`state` must be a `Belief`, as a layer returns it, got {type(state).__name__}.",
@@ -130,7 +149,7 @@ def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -
             torch.compiler.is_compiling() or bool(torch.isfinite(field).all()),
             f"`state.{name}` must be finite. Start without a state, or continue from an earlier one.",
         )
-    # NaN where a variance is negative. The factor allows for the rounding of a cast.
+    # NaN where a variance is negative. The factor allows for rounding errors of a conversion.
     possible = state.side.abs() <= 1.01 * state.upper.sqrt() * state.lower.sqrt()
     require(
         torch.compiler.is_compiling() or bool(possible.all()),
@@ -144,7 +163,14 @@ def as_state(state: Belief, batch: int | None, hidden_size: int, like: Tensor) -
 
 
 def as_moments(name: str, value: Tensor | float | int, batch: int, device: torch.device) -> Tensor:
-    """Expand a number, or one number per series, to (batch,). A Python float becomes float64."""
+    """Expand a number, or one number per series, to (batch,). A Python float becomes float64.
+
+    Args:
+        name: the name of the argument, for errors.
+        value: the number or numbers.
+        batch: the number of series.
+        device: the device of the result.
+    """
     moments = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None, device=device)
     require(
         tuple(moments.shape) in ((), (batch,)),
@@ -154,7 +180,7 @@ def as_moments(name: str, value: Tensor | float | int, batch: int, device: torch
 
 
 def check_series(name: str, value: Tensor, size: int) -> None:
-    """Raise unless ``value`` has the shape (batch, time, size), with at least one time."""
+    """Raise ValueError unless ``value`` has the shape (batch, time, size), with at least one time."""
     require(isinstance(value, Tensor), f"`{name}` must be a tensor, got {type(value).__name__}.")
     require(
         value.ndim == 3 and value.shape[-1] == size,
@@ -188,7 +214,7 @@ def as_mask(mask: Tensor | None, value: Tensor) -> Bool[Tensor, "batch time size
 def observed_values(
     name: str, value: Float[Tensor, "batch time size"], mask: Bool[Tensor, "batch time size"]
 ) -> Float[Tensor, "batch time size"]:
-    """Set ``value`` to zero where it is not observed. Raise if an observed value is not finite."""
+    """Set ``value`` to zero where ``mask`` is False. Raise ValueError if an observed value is not finite."""
     value = torch.where(mask, value, 0.0)
     if not torch.compiler.is_compiling() and not bool(torch.isfinite(value).all()):
         series, step, feature = (int(i) for i in (~torch.isfinite(value)).nonzero()[0])

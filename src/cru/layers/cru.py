@@ -1,6 +1,6 @@
-"""CRU, f-CRU and RKN: layers whose transition is a weighted mean of basis matrices (Sec. 3.3.1).
+"""CRU, f-CRU and RKN: layers whose transition is a weighted mean of basis matrices (section 3.3.1).
 
-The state chooses the weights. The three layers differ in their bases and in the predict step.
+The state determines the weights. The three layers differ in their bases and in the predict step.
 """
 
 import math
@@ -73,7 +73,7 @@ class LocallyLinearLayer(KalmanLayer):
 
     @property
     def coefficient_inputs(self) -> int:
-        """Number of inputs of the network that weighs the bases: the size of the state."""
+        """Number of inputs of the network that computes the weights of the bases: the size of the state."""
         return self.hidden_size
 
     def _add_bases(self, where: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ class LocallyLinearLayer(KalmanLayer):
         raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
     def transition(self) -> Transition:
-        """Return the dynamics as plain data, from the current parameters."""
+        """Return the dynamics of the current parameters as plain data."""
         raise TypeError("LocallyLinearLayer is a base class: use CRU, FastCRU or RKN")
 
     def freeze(self) -> None:
@@ -133,7 +133,7 @@ class LocallyLinearLayer(KalmanLayer):
 
 
 class CRU(LocallyLinearLayer):
-    """Continuous Recurrent Unit: dz = A z dt + dβ between observations, with A = Σ_k α_k(μ⁺) B_k (Sec. 3).
+    """Continuous Recurrent Unit: dz = A z dt + dβ between observations, with A = Σ_k α_k(μ⁺) B_k (section 3).
 
     Example:
         >>> from cru import CRU
@@ -151,8 +151,8 @@ class CRU(LocallyLinearLayer):
         num_basis: number K of basis matrices.
         bandwidth: entries |i - j| <= bandwidth of each D × D block are trained.
         time_scale: factor on the gaps between times.
-        noise_map: how the process noise stays positive, one of the names in `cru.functional.positive`.
-        variance_map: how the observation variance stays positive.
+        noise_map: map that makes the process noise positive, one of the names in `cru.functional.positive`.
+        variance_map: map that makes the observation variance positive.
         device: device of the parameters.
         dtype: type of the parameters and of the computation, torch.float32 or torch.float64.
 
@@ -181,7 +181,7 @@ class CRU(LocallyLinearLayer):
 
 
 class FastCRU(LocallyLinearLayer):
-    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ with E orthogonal, so that the predict step is elementwise (Sec. 3.3.2).
+    """f-CRU: A = E diag(Σ_k α_k d_k) Eᵀ with E orthogonal, so the predict step is elementwise (section 3.3.2).
 
     It takes the arguments of `CRU` except ``coupling``. It ignores ``bandwidth``, because it has no bands.
 
@@ -206,7 +206,7 @@ class FastCRU(LocallyLinearLayer):
 
     @property
     def eigenvectors(self) -> Float[Tensor, "state state"]:
-        """E, computed at each access."""
+        """The eigenvectors E. Every access computes them."""
         return orthogonal(self.raw_eigenvectors)
 
     def transition(self) -> EigenTransition:
@@ -217,8 +217,8 @@ class FastCRU(LocallyLinearLayer):
 class RKN(LocallyLinearLayer):
     """Recurrent Kalman Network (Becker et al. 2019): one discrete transition per step, A = I + Σ_k α_k B_k.
 
-    Every new time is one step, observed or not. `propagate` is one step for any gap. It takes the arguments of `CRU`
-    except ``coupling``.
+    Every new time is one step, observed or not. `propagate` is one step for any gap. The layer takes the arguments of
+    `CRU` except ``coupling``.
 
     Example:
         >>> from cru import RKN
@@ -229,7 +229,7 @@ class RKN(LocallyLinearLayer):
     Args:
         input_size: as for `CRU`.
         hidden_size: as for `CRU`.
-        time_aware: whether the network that chooses α also sees the gap (RKN-Δt). Otherwise gaps have no effect.
+        time_aware: whether the gap is an input of the network that computes α (RKN-Δt). Otherwise gaps have no effect.
         options: as for `CRU`.
     """
 
@@ -241,7 +241,7 @@ class RKN(LocallyLinearLayer):
 
     @property
     def coefficient_inputs(self) -> int:
-        """Number of inputs of the network that weighs the bases: the state and, if time-aware, the gap."""
+        """Number of inputs of the network that computes the weights of the bases: the state and perhaps the gap."""
         return self.hidden_size + self.time_aware
 
     def _add_bases(self, where: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Decoders of appendix D: from the state at one time to raw outputs, (n, features) to (n, *target).
+"""Decoders of appendix D: maps from the state at one time to raw outputs, (n, features) to (n, *target).
 
 The model maps raw outputs to positive variances or to probabilities, so any module can be a decoder.
 """

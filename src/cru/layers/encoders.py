@@ -1,4 +1,4 @@
-"""Encoders of appendix D: from the observation at one time to the features that a layer reads.
+"""Encoders of appendix D: maps from the observation at one time to the input features of a layer.
 
 Any module from (n, *input) to (n, features) can be an encoder. The paper uses the two classes of this module.
 """
@@ -86,8 +86,8 @@ class ConvEncoder(nn.Module):
 class ChannelsLastConv2d(nn.Conv2d):
     """A convolution that always computes in the memory format channels-last, which is faster on a CPU.
 
-    The parameters keep the default format, in which they are saved. The copy of the weights has the format
-    channels-last also with one channel, where the strides of both formats are equal.
+    The parameters have the default format, in which they are saved. The copy of the weights has the format
+    channels-last, also with one channel, where the strides of both formats are equal.
     """
 
     def forward(self, input: Float[Tensor, "n channel height width"]) -> Tensor:  # noqa: A002
@@ -112,7 +112,14 @@ def layer_norm(channels: int) -> nn.GroupNorm:
 def apply_where(
     module: nn.Module, x: Float[Tensor, "batch time *inputs"], where: Bool[Tensor, "batch time"], fill: float = 0.0
 ) -> Float[Tensor, "batch time *outputs"]:
-    """Apply ``module`` where ``where`` is True and return ``fill`` elsewhere, without any work for padding."""
+    """Apply a module at some times only, without any work for padding.
+
+    Args:
+        module: the module, from (n, *inputs) to (n, *outputs).
+        x: the inputs.
+        where: True at the times to compute.
+        fill: the result at all other times.
+    """
     if bool(where.all()) and where.numel():
         every: Tensor = module(x.flatten(0, 1))
         return every.reshape(*where.shape, *every.shape[1:])
@@ -124,7 +131,7 @@ def apply_where(
 
 
 def _run_on_empty(module: nn.Module, none: Float[Tensor, "0 *inputs"]) -> Float[Tensor, "0 *outputs"]:
-    """Find the output shape for an empty batch. Some modules fail on one: run one dummy row in evaluation mode."""
+    """Compute the empty output of an empty batch from one row of zeros, because some modules fail on empty batches."""
     with evaluating(module):
         return module(none.new_zeros(1, *none.shape[1:]))[:0]  # type: ignore[no-any-return]
 

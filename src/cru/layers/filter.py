@@ -39,7 +39,7 @@ class LayerOptions(TypedDict, total=False):
 
 
 class KalmanLayer(nn.Module):
-    """Encode each observation linearly, filter, and return posterior means. The interface is `torch.nn.GRU` with times.
+    """A layer that encodes observations linearly and filters them. The interface is that of `torch.nn.GRU` with times.
 
     A subclass adds its parameters, the predict step `_predict` and the filter over a sequence `_filter_sequence`.
 
@@ -47,8 +47,8 @@ class KalmanLayer(nn.Module):
         input_size: number of features of an observation.
         hidden_size: size M of the state, even. A latent observation has D = M / 2 dimensions.
         time_scale: factor on the gaps between times.
-        noise_map: how the process noise stays positive, one of the names in `cru.functional.positive`.
-        variance_map: how the observation variance stays positive.
+        noise_map: map that makes the process noise positive, one of the names in `cru.functional.positive`.
+        variance_map: map that makes the observation variance positive.
         device: device of the parameters.
         dtype: type of the parameters and of the computation, torch.float32 or torch.float64.
 
@@ -95,7 +95,7 @@ class KalmanLayer(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Set all parameters to the values of a new layer."""
-        for part in self.children():  # in the order of their construction, which is that of the random numbers
+        for part in self.children():  # in the order of construction, which is the order of the random numbers
             part.reset_parameters()  # type: ignore[operator]
         where: dict[str, Any] = {"device": self.raw_noise.device, "dtype": self.dtype}
         self.raw_noise.copy_(self.noise_map.start(INITIAL_NOISE, self.hidden_size, **where))
@@ -141,7 +141,7 @@ class KalmanLayer(nn.Module):
             state = None if state is None else as_state(state, len(y), self.hidden_size, self.raw_noise)
             times = as_times(times, observed, None if state is None else state.time)
             _, posterior = self._filter_sequence(*self._prepare_inputs(y, y_var, times, observed, state))
-        # The filter keeps its own output for the gradient, so the caller gets copies.
+        # The gradient of the filter needs its output, so the caller receives copies.
         return posterior.mean.clone(), posterior._replace(time=times).at(-1)
 
     def filter(
@@ -152,7 +152,7 @@ class KalmanLayer(nn.Module):
         mask: Tensor | None = None,
         state: Belief | None = None,
     ) -> FilterResult:
-        """Filter latent observations, for models with an encoder of their own.
+        """Filter latent observations. Models with their own encoders call this method.
 
         Args:
             y: (batch, time, obs), latent observations, obs = hidden_size / 2. NaN means missing if ``mask`` is None.
@@ -199,7 +199,7 @@ class KalmanLayer(nn.Module):
         return posterior._replace(time=times).at(-1)
 
     def propagate(self, state: Belief, delta: Tensor | float | int) -> Belief:
-        """Predict the belief a gap after ``state``.
+        """Predict the belief after a gap.
 
         Args:
             state: the belief to start from.
@@ -230,7 +230,7 @@ class KalmanLayer(nn.Module):
         state: Belief | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "batch state"], Belief]:
-        """Filter one observation, for streaming.
+        """Filter one observation. Streaming calls this method.
 
         Args:
             x_t: (batch, input), the observation.
@@ -274,14 +274,14 @@ class KalmanLayer(nn.Module):
         return Belief(torch.zeros_like(variance), upper, lower, torch.zeros_like(upper))
 
     def freeze(self) -> None:
-        """Compute once what depends on the parameters alone. This class has nothing to compute."""
+        """Compute results that depend on the parameters alone, once. This class has none."""
 
     def extra_repr(self) -> str:
         """Return the sizes, as `torch.nn.GRU` shows them."""
         return f"{self.input_size}, {self.hidden_size}, time_scale={self.time_scale}"
 
     def _validate_observations(self, y: Tensor, y_var: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Check latent observations and variances. Return both in the type of the layer, and what is observed."""
+        """Check latent observations and variances. Return both in the type of the layer, and the mask."""
         check_dtype(self.dtype)
         check_series("y", y, self.obs_size)
         require(
@@ -326,7 +326,7 @@ class KalmanLayer(nn.Module):
 
 
 def _add_gap(time: Tensor, gap: Tensor) -> Tensor:
-    """Return ``time + gap`` in the type of ``time``. An integer time stays an integer if the gap is whole."""
+    """Return ``time + gap`` in the type of ``time``. An integer time stays an integer if the gap is one."""
     if time.is_floating_point() or not gap.is_floating_point():
         return time + gap.to(time.dtype)
     whole = not torch.compiler.is_compiling() and bool((gap == gap.round()).all())

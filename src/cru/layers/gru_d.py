@@ -59,7 +59,13 @@ class GRUD(nn.Module):
         mask: Bool[Tensor, "batch time input"],
         since: Float[Tensor, "batch time input"],
     ) -> Float[Tensor, "batch time input"]:
-        """Compute x̂: the observed value, or else a weighted mean of the last value and the empirical mean."""
+        """Compute x̂: the observed value, or else a weighted mean of the last value and the empirical mean.
+
+        Args:
+            x: the inputs.
+            mask: True where observed.
+            since: the time since the last observation of each feature.
+        """
         decay = torch.exp(-torch.relu(self.input_rate * since + self.input_offset))
         last = last_observation(x, mask)
         return torch.where(mask, x, torch.lerp(self.mean, torch.where(last.known, last.value, self.mean), decay))
@@ -70,7 +76,13 @@ class GRUD(nn.Module):
         mask: Bool[Tensor, "batch time input"],
         times: Float[Tensor, "batch time"],
     ) -> Float[Tensor, "batch time state"]:
-        """Return the state after each time. It starts at zero."""
+        """Return the state after each time. It starts at zero.
+
+        Args:
+            x: the inputs.
+            mask: True where observed.
+            times: absolute times, not decreasing.
+        """
         since = since_last(times, mask).to(x.dtype)
         inputs = torch.cat([self.impute(x, mask, since), mask.to(x.dtype)], -1)
         decay = torch.exp(-torch.relu(self.state_rate(since)))

@@ -15,7 +15,7 @@ from cru.shapes import Bool, Float
 
 
 class GRUODEField(nn.Module):
-    """dh/dt = (1 - z) ⊙ (g - h), the limit of the GRU for a step of length zero.
+    """The vector field dh/dt = (1 - z) ⊙ (g - h), which is the limit of the GRU for a step of length zero.
 
         r = σ(W_r h + b_r),  1 - z = σ(W_z h + b_z),  g = tanh(W_g (r ⊙ h) + b_g)
 
@@ -38,7 +38,7 @@ class GRUODEField(nn.Module):
 
 
 class Preparation(nn.Module):
-    """f_prep: map the value and the prediction of each feature to ``units`` numbers, 0 where it is not observed.
+    """The network f_prep, from value and prediction of each feature to ``units`` numbers, 0 where it is not observed.
 
     Each feature has its own weights. Its inputs are statistics of the observation model for this feature only, such
     as (x, mean, log variance, standardised error).
@@ -87,7 +87,7 @@ class GRUODEBayes(nn.Module):
         observation: distribution of the inputs given the state.
         f_obs: network from (n, state) to (n, parameters of ``observation``).
         prep_units: units of the preparation network for each feature.
-        longest: a longer gap is divided into equal parts.
+        longest: the longest gap that is not divided into equal parts.
         most_parts: the largest number of parts of a gap.
     """
 

@@ -53,7 +53,7 @@ class GaussianObservation:
     def moments(
         self, raw: Float[Tensor, "*n parameters"]
     ) -> tuple[Float[Tensor, "*n input"], Float[Tensor, "*n input"]]:
-        """Mean and variance."""
+        """Return mean and variance."""
         mean, log_var = self.split(raw)
         return mean, log_var.exp()
 
@@ -63,14 +63,14 @@ class GaussianObservation:
         return torch.stack([x, mean, log_var, (x - mean) * (-0.5 * log_var).exp()], -1)
 
     def nll(self, x: Float[Tensor, "*n input"], raw: Float[Tensor, "*n parameters"]) -> Float[Tensor, "*n input"]:
-        """-log N(x | mean, variance)."""
+        """Compute -log N(x | mean, variance)."""
         mean, var = self.moments(raw)
         return F.gaussian_nll_loss(mean, x, var, full=True, reduction="none")
 
     def posterior_kl(
         self, x: Float[Tensor, "*n input"], after: Float[Tensor, "*n parameters"]
     ) -> Float[Tensor, "*n input"]:
-        """KL(p_post ‖ N(x, noise²))."""
+        """Compute KL(p_post ‖ N(x, noise²))."""
         return gaussian_kl(*self.moments(after), x, torch.full_like(x, self.noise**2))
 
 
@@ -86,7 +86,7 @@ class BernoulliObservation:
     def moments(
         self, raw: Float[Tensor, "*n parameters"]
     ) -> tuple[Float[Tensor, "*n input"], Float[Tensor, "*n input"]]:
-        """Mean and variance."""
+        """Return mean and variance."""
         mean = raw.sigmoid()
         return mean, mean * (1 - mean)
 
@@ -96,12 +96,12 @@ class BernoulliObservation:
         return torch.stack([x, mean, x - mean], -1)
 
     def nll(self, x: Float[Tensor, "*n input"], raw: Float[Tensor, "*n parameters"]) -> Float[Tensor, "*n input"]:
-        """-x log p - (1 - x) log(1 - p)."""
+        """Compute -x log p - (1 - x) log(1 - p)."""
         return F.binary_cross_entropy_with_logits(raw, x, reduction="none")
 
     def posterior_kl(
         self, x: Float[Tensor, "*n input"], after: Float[Tensor, "*n parameters"]
     ) -> Float[Tensor, "*n input"]:
-        """KL(Bernoulli(x) ‖ p_post). The other direction is infinite for x = 0 and x = 1."""
+        """Compute KL(Bernoulli(x) ‖ p_post). The other direction is infinite for x = 0 and x = 1."""
         entropy = -(torch.xlogy(x, x) + torch.xlogy(1 - x, 1 - x))
         return self.nll(x, after) - entropy

@@ -1,4 +1,4 @@
-"""Solve an ordinary differential equation for a batch, in which every series has its own gap."""
+"""The solution of an ordinary differential equation for a batch, in which every series has its own gap."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -25,7 +25,7 @@ def uniform_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor]
 
 
 def exponential_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Tensor], Tensor]:
-    """Return dt/ds of t = -log(1 - s (1 - e^-gap)), which gives short steps first and then longer ones.
+    """Return dt/ds of t = -log(1 - s (1 - e^-gap)), for which the first steps are short and later ones longer.
 
     Use it for a field that relaxes at a rate of at most 1, dh/dt = (1 - z)(g - h). For z = 0 and constant g, the
     solution is linear in s. A few explicit steps are then stable over any gap, even an infinite one. Equal steps
@@ -37,13 +37,13 @@ def exponential_time_map(gap: Float[Tensor, "batch 1"]) -> Callable[[float | Ten
 
 
 class ODE(nn.Module):
-    """Compute h(t + gap) from h(t) with dh/dt = field(h), for a batch in which every series has its own gap.
+    """The map from h(t) to h(t + gap) with dh/dt = field(h), for a batch in which every series has its own gap.
 
-    Time is rescaled to s in [0, 1], so that dh/ds = dt/ds · field(h). One call of the solver then serves all series,
-    without the union of their times. A gap of zero changes nothing, bit for bit.
+    Time is rescaled to s in [0, 1], so that dh/ds = dt/ds · field(h). One call of the solver then computes all series,
+    without the union of their times. A gap of zero changes no bit of the state.
 
     With a fixed-step solver, a series does not depend on the rest of its batch. An adaptive solver chooses its steps
-    for the whole batch, within the tolerances ``rtol`` and ``atol``.
+    for the complete batch, within the tolerances ``rtol`` and ``atol``.
 
     Example:
         >>> from cru.layers.ode import ODE
@@ -117,7 +117,7 @@ class ODE(nn.Module):
 
 
 def _clamp_gradient(gradient: Tensor) -> Tensor:
-    """Clamp a gradient, which can grow without bound over many long gaps. Ordinary gradients are far smaller."""
+    """Clamp a gradient, which can grow without bound over many long gaps. Usual gradients are far smaller."""
     return gradient.clamp(-MAX_GRADIENT, MAX_GRADIENT)
 
 

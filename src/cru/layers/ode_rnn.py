@@ -12,7 +12,7 @@ from cru.shapes import Bool, Float
 class GRUUpdate(nn.Module):
     """A GRU step whose gates are networks with one hidden layer of ``units`` instead of linear maps.
 
-    z = σ(Z [h, x]),  r = σ(R [h, x]),  n = tanh(N [r ⊙ h, x]),  h' = (1 - z) ⊙ n + z ⊙ h
+    z = σ(Z [h, x]),  r = σ(R [h, x]),  n = tanh(N [r ⊙ h, x]),  h' = (1 - z) ⊙ n + z ⊙ h.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class GRUUpdate(nn.Module):
 
 
 class ODERNN(nn.Module):
-    """Alternate between an `ODE` over each gap and a recurrent ``cell`` at each observation.
+    """A layer that alternates between an `ODE` over each gap and a recurrent ``cell`` at each observation.
 
-    Where nothing is observed, only the differential equation changes the state. Times without an observation can be
-    added to get predictions there.
+    Where nothing is observed, only the differential equation changes the state. For predictions at other times, add
+    times without an observation.
 
     Args:
         ode: the dynamics between observations.
@@ -70,7 +70,14 @@ class ODERNN(nn.Module):
         observed: Bool[Tensor, "batch time"],
         start: Float[Tensor, "batch state"] | None = None,
     ) -> Float[Tensor, "batch time state"]:
-        """Return the state after each time. It starts at ``start`` or zero. ``delta`` is the gap before each time."""
+        """Return the state after each time.
+
+        Args:
+            x: the inputs.
+            delta: the gap before each time.
+            observed: True where anything is observed.
+            start: the state before the first time. Default: zero.
+        """
         plan = Ragged.of((delta > 0) | observed)
         moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = x.new_zeros(x.shape[0], self.hidden_size) if start is None else start.index_select(0, plan.order)
@@ -93,7 +100,8 @@ class ODERNN(nn.Module):
     ) -> Float[Tensor, "batch state"]:
         """Return the state at the first time, after all observations in reverse order.
 
-        Each series starts at its last observation. Later times and padding have no influence.
+        Each series starts at its last observation. Later times and padding have no influence. The arguments are those
+        of `forward`.
         """
         steps, last = torch.arange(x.shape[1], device=x.device), last_step(observed)
         until = steps < last[:, None]  # the n-th gap in reverse order leads to step last - n

@@ -84,7 +84,7 @@ class PairedCRU(KalmanLayer):
             rates = torch.logspace(low, high, pairs, dtype=torch.float64) / self.span
             harmonics = torch.logspace(0, math.log10(INITIAL.max_turns), max(pairs - 1, 0)).round()
             turns = torch.cat([torch.zeros(1), harmonics])
-            # Permute the frequencies, so that slow and fast decay rates both have slow and fast rotations.
+            # A permutation of the frequencies: slow and fast decay rates both have slow and fast rotations.
             order = torch.arange(pairs) * _coprime(pairs) % pairs
         self.set_dynamics(rates, 2 * math.pi / self.span * turns[:pairs][order])
 
@@ -97,7 +97,7 @@ class PairedCRU(KalmanLayer):
 
     @property
     def decay(self) -> Float[Tensor, " obs"]:
-        """γ of each pair."""
+        """The decay rate γ of each pair."""
         return self.decay_map.forward(self.raw_decay)
 
     def initial(self, batch: int) -> Belief:
@@ -125,7 +125,7 @@ class PairedCRU(KalmanLayer):
             shift: added to γ (before its positive map) and to ω (in turns per span) over the gap before each time. It
                 may depend on earlier inputs, but not on a posterior of this layer: the recursion must stay linear.
             state: the belief to continue from.
-            smooth: whether to condition on the whole series.
+            smooth: whether to condition on all observations of a series.
 
         Returns:
             The belief at every time.
@@ -141,7 +141,7 @@ class PairedCRU(KalmanLayer):
     def smooth(
         self, y: Tensor, y_var: Tensor, times: Tensor, mask: Tensor | None = None, at: Tensor | None = None
     ) -> Belief:
-        """Compute the beliefs given the whole series, at ``times`` or at the times ``at``.
+        """Compute the beliefs given all observations of a series, at ``times`` or at the times ``at``.
 
         Args:
             y: as for `filter`.

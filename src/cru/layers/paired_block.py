@@ -14,12 +14,12 @@ from cru.shapes import Bool, Float
 
 VARIANCE_OFFSET = 1e-6  # added to a variance before its logarithm
 INITIAL_PAIRS = [(0.1, 0.0), (5.0, 0.0), (100.0, 0.0)]  # decay and turns per span: level, drift and last value
-MAX_DEVIATION = 5.0  # networks see outliers clamped to this many standard deviations; the filter sees the full value
+MAX_DEVIATION = 5.0  # inputs of networks are clamped to this many standard deviations; the filter has the full value
 LOG_SCALE = 0.3  # scales log variances to about the size of the means
 
 
 class GatedUnit(nn.Module):
-    """Map means and log variances of a belief through a gated linear unit to the width of the residual stream."""
+    """A gated linear unit from means and log variances of a belief to the width of the residual stream."""
 
     def __init__(self, pairs: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class BlockState(NamedTuple):
 
 
 class PairedBlock(nn.Module):
-    """x + mix(filter(heads(norm(x)))).
+    """The block x + mix(filter(heads(norm(x)))).
 
     Only ``observed`` times update the filter, so a query time has no influence on any other time.
 
@@ -82,7 +82,7 @@ class PairedBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time width"], times: Tensor, observed: Bool[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time width"]:
-        """Return the residual stream after this block."""
+        """Return the residual stream after this block. The arguments are those of `run`."""
         return self.run(x, times, observed)[0]
 
     def run(
@@ -92,7 +92,17 @@ class PairedBlock(nn.Module):
         observed: Bool[Tensor, "batch time"],
         state: BlockState | None = None,
     ) -> tuple[Float[Tensor, "batch time width"], BlockState]:
-        """Continue from ``state``. Return the residual stream and the state after the last time."""
+        """Compute the residual stream after this block.
+
+        Args:
+            x: the residual stream before this block.
+            times: absolute times, not decreasing.
+            observed: True where anything is observed.
+            state: the state to continue from.
+
+        Returns:
+            The residual stream, and the state after the last time.
+        """
         h = self.norm(x)
         y, y_var = self.layer.observe(h)
         start, shift, last = None if state is None else state.belief, None, x.new_zeros(len(x), 0)
@@ -140,7 +150,14 @@ class FeatureBank(nn.Module):
         times: Tensor,
         state: Belief | None = None,
     ) -> Belief:
-        """Return the beliefs. Pair i of copy c has the index c · features + i."""
+        """Return the beliefs. Pair i of copy c has the index c · features + i.
+
+        Args:
+            values: the inputs.
+            mask: True where observed.
+            times: absolute times, not decreasing.
+            state: the belief to continue from.
+        """
         moved, y_var = self.layer.observe(torch.cat([values.clamp(-MAX_DEVIATION, MAX_DEVIATION), mask.to(values)], -1))
         y, seen = values.repeat(1, 1, self.copies) + moved, mask.repeat(1, 1, self.copies)
         return self.layer.filter_or_smooth(y, y_var, times, seen, state=state, smooth=self.smooth)

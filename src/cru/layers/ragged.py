@@ -1,4 +1,4 @@
-"""Run series of different lengths step by step, without steps for series that have ended."""
+"""Steps over series of different lengths, without steps for series that have ended."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cru.shapes import Bool, Float, Int64, Shaped
 
-COUNT_TOLERANCE = 1e-3  # a gap may exceed a whole number of parts by this fraction of a part
+COUNT_TOLERANCE = 1e-3  # a gap may exceed an integer number of parts by this fraction of a part
 
 
 class Ragged(NamedTuple):
@@ -32,7 +32,7 @@ class Ragged(NamedTuple):
 
     @classmethod
     def of(cls, running: Bool[Tensor, "batch time"]) -> "Ragged":
-        """Sort the series. Each ends after its last step with ``running`` True, and has at least one step."""
+        """Sort the series. Each has at least one step, and ends after its last step with ``running`` True."""
         numbers, last = torch.arange(running.shape[1], device=running.device), last_step(running)
         order = last.argsort(descending=True, stable=True)
         counts = (last[:, None] >= numbers[: max(last.tolist(), default=0) + 1]).sum(0)
@@ -86,7 +86,7 @@ class SplitGaps(NamedTuple):
         return spread.index_put((self._rows, self.end), x)
 
     def take(self, x: Shaped[Tensor, "batch parts ..."]) -> Shaped[Tensor, "batch time ..."]:
-        """Take ``x`` at the original steps."""
+        """Select the original steps of ``x``."""
         return x[self._rows, self.end]
 
     @property

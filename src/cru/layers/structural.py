@@ -57,7 +57,7 @@ def cos_sin(times: Float64[Tensor, "*any"], periods: Iterable[float]) -> Float64
 
 
 class StructuralLayer(nn.Module):
-    """Structural time-series layer: one Gaussian process per variable, with cost linear in the number of observations.
+    """A structural time-series layer: one Gaussian process per variable, at a cost linear in the observations.
 
     y(t) = seasonal mean(t) + level + Σ OU processes + Σ damped oscillators + noise. All series share the seasonal mean
     and the hyperparameters. An oscillator consists of two OU coefficients, which multiply cos and sin of its phase.
@@ -177,7 +177,7 @@ class StructuralLayer(nn.Module):
     def forward(
         self, values: Tensor, times: Tensor, mask: Tensor | None = None, state: StructuralState | None = None
     ) -> Filtered:
-        """Call `filter`."""
+        """Call `filter` with the same arguments."""
         return self.filter(values, times, mask, state)
 
     def filter(
@@ -246,7 +246,7 @@ class StructuralLayer(nn.Module):
             state: as in `filter`.
             groups: the number of a group, from 0, for each component except the seasonal mean. The result has the sum
                 of each group. None: every component is a group.
-            causal: estimate every row from the rows up to it.
+            causal: whether to estimate every row only from the rows up to it.
 
         Returns:
             Mean and variance of each group, then of the seasonal mean.
@@ -283,7 +283,19 @@ class StructuralLayer(nn.Module):
         *,
         generator: Generator | None = None,
     ) -> Float[Tensor, "n batch time variable"]:
-        """Draw ``n`` joint samples of the signal at all rows, given all observations."""
+        """Draw joint samples of the signal at all rows, given all observations.
+
+        Args:
+            values: as in `filter`.
+            times: as in `filter`.
+            n: number of samples.
+            mask: as in `filter`.
+            state: as in `filter`.
+            generator: the random generator.
+
+        Raises:
+            ValueError: if an argument has a wrong shape, type or value.
+        """
         check_count("n", n)
         data, mean = self._inputs(values, times, mask, state)
         drawn = structural.sample_structural(*data[:5], n, generator, data[5], smooth=self._smoother(data))
@@ -376,7 +388,7 @@ class StructuralLayer(nn.Module):
 
 
 def _check_later(name: str, times: Float64[Tensor, "batch query"], state: StructuralState) -> None:
-    """Raise if a time is not finite, or before that of ``state`` by more than a rounding error."""
+    """Raise ValueError if a time is not finite, or before that of ``state`` by more than a rounding error."""
     if torch.compiler.is_compiling():
         return
     slack = ROUNDING_ULPS * torch.finfo(torch.float64).eps * times.abs()

@@ -1,4 +1,4 @@
-"""Multi-time attention: interpolate a series at any other times (Shukla and Marlin 2021)."""
+"""Multi-time attention: the interpolation of a series at any other times (Shukla and Marlin 2021)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ _MIN_LOG_WEIGHT = -600.0  # relative to the largest weight: e^-600 is negligible
 
 
 class TimeEmbedding(nn.Module):
-    """φ(t) = (ω_0 t + α_0, sin(ω_1 t + α_1), ..., sin(ω_d t + α_d)) with trained ω and α.
+    """The embedding φ(t) = (ω_0 t + α_0, sin(ω_1 t + α_1), ..., sin(ω_d t + α_d)) with trained ω and α.
 
     >>> from cru.layers.time_attention import TimeEmbedding
     >>> TimeEmbedding(16)(torch.rand(2, 5)).shape
@@ -31,7 +31,7 @@ class TimeEmbedding(nn.Module):
 
 
 class TimeAttention(nn.Module):
-    """Interpolate (batch, time, feature) at other times, by attention on the times only.
+    """An interpolation of (batch, time, feature) at other times, by attention on the times only.
 
     Every head computes a weighted mean of the observations of each feature. Queries are W φ(t), keys are V φ(t_i):
 
@@ -93,7 +93,13 @@ class TimeAttention(nn.Module):
         values: Float[Tensor, "batch time feature"],
         mask: Bool[Tensor, "batch time feature"] | None = None,
     ) -> Float[Tensor, "batch head query feature"]:
-        """Compute softmax-weighted means of ``values``. The mean of a feature uses the times where ``mask`` is True."""
+        """Compute softmax-weighted means of values.
+
+        Args:
+            scores: the scores from `scores`.
+            values: the values.
+            mask: True where observed. The mean of a feature uses these times only. None: all times.
+        """
         if mask is None:
             return scores.softmax(-1) @ values[:, None]
         some = mask.any(-1)[:, None, None]
@@ -112,7 +118,14 @@ class TimeAttention(nn.Module):
         values: Float[Tensor, "batch time feature"],
         mask: Bool[Tensor, "batch time feature"] | None = None,
     ) -> Float[Tensor, "batch query output"]:
-        """Interpolate ``values`` from embedded times ``key`` at embedded times ``query``. ``mask``: True = observed."""
+        """Interpolate values at other times.
+
+        Args:
+            query: the embedded times of the results.
+            key: the embedded times of the values.
+            values: the values.
+            mask: True where observed. None: all values.
+        """
         read = self.read(self.scores(query, key), values, mask)
         mixed: Tensor = self.output(read.transpose(1, 2).flatten(2))
         return mixed

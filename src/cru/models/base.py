@@ -28,7 +28,7 @@ class ModelConfig:
     """Base class of all configs. Each class checks its own options when it is created."""
 
     def __post_init__(self) -> None:
-        """Check the types of options that are not numbers. The methods below check numbers."""
+        """Check the types of options that are not numbers. The methods ``check_...`` check numbers."""
         for name, hint in get_type_hints(type(self)).items():
             kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
             if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
@@ -36,20 +36,20 @@ class ModelConfig:
                 raise ValueError(f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
 
     def check_counts(self, *names: str) -> None:
-        """Raise unless these options are whole numbers of at least 1."""
+        """Raise ValueError unless these options are integers of at least 1."""
         for name in names:
             check_count(name, getattr(self, name))
 
     def check_positive(self, *names: str) -> None:
-        """Raise unless these options are above 0."""
+        """Raise ValueError unless these options are above 0."""
         self._check(names, lambda value: value > 0, "positive")
 
     def check_not_negative(self, *names: str) -> None:
-        """Raise unless these options are at least 0."""
+        """Raise ValueError unless these options are at least 0."""
         self._check(names, lambda value: 0 <= value < math.inf, "a number of at least 0")
 
     def check_shares(self, *names: str) -> None:
-        """Raise unless these options are at least 0 and below 1."""
+        """Raise ValueError unless these options are at least 0 and below 1."""
         self._check(names, lambda value: 0 <= value < 1, "at least 0 and below 1")
 
     def _check(self, names: tuple[str, ...], rule: Callable[[float], bool], words: str) -> None:
@@ -96,7 +96,7 @@ class Spec:
     time_scale: float = 1.0  # factor on the gaps in the Kalman family: 0.2 on PhysioNet, 0.3 on USHCN
     time_start: float = 0.0  # range of the training times, for models that scale time to [0, 1]
     time_end: float = 1.0
-    longest_gap: float | None = None  # longer stretches without observations are clipped to it; None: no clipping
+    longest_gap: float | None = None  # longer times without an observation are clipped to it; None: no clipping
     causal: bool = False  # task: a prediction must not use later inputs, as in one-step-ahead
     regression: bool = False  # task: the targets are another quantity than the inputs, even with the same shape
 
@@ -198,10 +198,10 @@ class Model(nn.Module):
         self.spec, self.config = spec, config
 
     def prepare(self, batches: Iterable[BatchLike]) -> None:
-        """Compute statistics of the training set that are not trained by gradients. Most models need none."""
+        """Compute statistics of the training set, which gradients do not train. Most models need none."""
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
-        """Predict the targets of ``batch`` at its times."""
+        """Predict the targets of ``batch`` at its times. With ``intermediates``, also return intermediate results."""
         raise TypeError(f"{type(self).__name__} is a base class: use cru.models.create")
 
     @property
@@ -210,7 +210,7 @@ class Model(nn.Module):
         return type(self)._advance is not Model._advance
 
     def freeze(self) -> None:
-        """Compute once what depends on the parameters only. Use it for a copy that is never trained again."""
+        """Compute results that depend on the parameters alone, once. Use it for a copy that is never trained again."""
 
     def advance(self, batch: BatchLike, state: State | None = None) -> State:
         """Return the state after the last time of ``batch``, for streaming.
@@ -235,11 +235,11 @@ class Model(nn.Module):
 
     def _advance(self, batch: BatchLike, state: Any) -> State:
         """Implement `advance`. A model that supports streaming overrides this method."""
-        reason = "it needs the whole series" if not self.causal else "it has no state"
+        reason = "it needs the complete series" if not self.causal else "it has no state"
         raise ValueError(f"{type(self).__name__} does not support streaming: {reason}. Use 'cru', for example.")
 
     def elapsed(self, batch: BatchLike, state: Any = None) -> Float[Tensor, "batch time"]:
-        """Return the times of the batch, with stretches without observations clipped to ``longest_gap``."""
+        """Return the times of the batch, in which times without observations are clipped to ``longest_gap``."""
         return clip_gaps(batch.times, batch.observed, self.spec.longest_gap, None if state is None else state.time)
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
@@ -247,7 +247,7 @@ class Model(nn.Module):
 
         Args:
             batch: the training batch.
-            progress: the fraction of the training that is done, 0 to 1, for losses with an annealed term.
+            progress: the completed fraction of the training, 0 to 1, for losses with an annealed term.
         """
         return self.nll(self(batch), batch)
 
@@ -283,9 +283,9 @@ class Model(nn.Module):
 
 
 class OutputHead(nn.Module):
-    """Map features at each time to the parameters of the likelihood, in the shape of the targets.
+    """A map from features at each time to the parameters of the likelihood, in the shape of the targets.
 
-    For a Gaussian likelihood, ``mean`` gives the mean, and ``variance_map`` of ``variance`` the variance. For a
+    For a Gaussian likelihood, ``mean`` computes the mean, and ``variance_map`` of ``variance`` is the variance. For a
     Bernoulli likelihood, the sigmoid of ``mean`` is the probability, and ``variance`` is not used.
 
     Args:

@@ -1,4 +1,4 @@
-"""Base class of the recurrent and ODE baselines: scaled time, inputs of the cell, and decoder of the state."""
+"""The base class of the recurrent and ODE baselines: scaled time, inputs of the cell, and decoder of the state."""
 
 from dataclasses import dataclass, field
 
@@ -30,7 +30,7 @@ class BaselineConfig(ModelConfig):
             self.check_counts("hidden_size")
 
     def state_size(self, spec: Spec) -> int:
-        """Return M."""
+        """Return the size M of the state."""
         return default_state_size(spec) if self.hidden_size is None else self.hidden_size
 
 
@@ -61,9 +61,9 @@ class SolverConfig(BaselineConfig):
 
 
 class BaselineModel(Model):
-    """A model whose cell reads the features and their mask, or latent observations of images.
+    """A model whose cell has the features and their mask as inputs, or latent observations of images.
 
-    With ``raw``, the cell reads the pixels of images directly.
+    With ``raw``, the pixels of images are the inputs of the cell.
     """
 
     config: BaselineConfig
@@ -79,7 +79,7 @@ class BaselineModel(Model):
     def observations(
         self, batch: BatchLike
     ) -> tuple[Float[Tensor, "batch time latent"], Bool[Tensor, "batch time latent"]]:
-        """Return the inputs of the cell at each time, and which of their entries are observed."""
+        """Return the inputs of the cell at each time, and the mask of their observed entries."""
         observed = batch.observed
         x = apply_where(self.encoder, self.inputs(batch), observed).to(self.dtype)  # autocast may have rounded it
         if isinstance(self.encoder, nn.Flatten):
@@ -98,7 +98,10 @@ class BaselineModel(Model):
 def state_output(spec: Spec, config: BaselineConfig, units: int | None) -> OutputHead:
     """Make the decoder of a state: that of the CRU for images, otherwise a linear variance and a mean network.
 
-    The mean network has one hidden layer of ``units``. Without ``units`` it is linear.
+    Args:
+        spec: description of the data.
+        config: options of the model.
+        units: units of the hidden layer of the mean network. None: a linear network.
     """
     size = config.state_size(spec)
     mean, variance = config.decoder, config.variance_decoder

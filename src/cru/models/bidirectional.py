@@ -1,6 +1,6 @@
 """Bidirectional CRU and f-CRU: a second filter runs backward in time, and both beliefs are combined by precision.
 
-The covariance of these layers is approximate, so they have no exact smoother. (The paired CRU has one.) Both filters
+The covariance of these layers is approximate, so they have no exact smoother, unlike the paired CRU. Both filters
 start from a trained prior. The combination counts the prior twice, and the decoder adapts to the resulting variance.
 """
 
@@ -18,7 +18,7 @@ from cru.shapes import Float
 
 
 class Bidirectional(KalmanModel):
-    """Combine the forward posterior at each time with the backward prior, which excludes the observation there."""
+    """A model that combines the forward posterior with the backward prior, which excludes the current observation."""
 
     causal: ClassVar[bool] = False
     _advance = Model._advance  # no streaming
@@ -30,9 +30,18 @@ class Bidirectional(KalmanModel):
     def filter(
         self, features: Float[Tensor, "batch time features"], batch: BatchLike, state: Belief | None = None
     ) -> FilterResult:
-        """Filter forward and backward. The posteriors are given the whole series."""
+        """Filter forward and backward. The posteriors are given all observations of a series.
+
+        Args:
+            features: features of the encoder.
+            batch: the batch.
+            state: must be None.
+
+        Raises:
+            ValueError: ``state`` is not None.
+        """
         if state is not None:
-            raise ValueError("`state` must be None for a bidirectional model, which needs the whole series.")
+            raise ValueError("`state` must be None for a bidirectional model, which needs the complete series.")
         left, observed = super().filter(features, batch), batch.observed
         steps = torch.arange(observed.shape[1], device=observed.device)
         last = last_step(observed)  # the backward filter starts at the last observation

@@ -54,12 +54,13 @@ class CorrectedConfig(StructuralConfig):
     gap: float | None = None  # typical time between observations; None: from `Spec.time_scale`
     calendar: Sequence[float] = ()  # periods whose phase is a feature
     inputs: int = 0  # number of features in ``extras["inputs"]`` of a batch
-    later_inputs: int = 0  # number of them, the last ones, that count only where a later observation follows
+    later_inputs: int = 0  # number of the last of them that count only where a later observation follows
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.network not in MODELS:
-            raise ValueError(f"`network` must be a registered model; {did_you_mean(self.network, MODELS)}")
+            found = f"got {self.network!r}; {did_you_mean(self.network, MODELS)}"
+            raise ValueError(f"`network` must be a registered model, {found}")
         fits = isinstance(self.network_options, Sequence) and all("=" in str(text) for text in self.network_options)
         require(fits, f"`network_options` must be texts such as 'hidden_size=32', got {self.network_options!r}.")
         if self.gap is not None:
@@ -98,11 +99,11 @@ class CorrectedModel(Model):
     so that a new model equals the structural model. The trust is a share from 0 to 1 for each variable and range of
     lead times.
 
-    The features of a time point describe all variables: which are observed, and their standardised errors, means and
-    standard deviations under the structural model. Further features are the last and the next observation, the times to
-    them, the typical size of earlier errors of the series, and the phases of the calendar. The inputs besides the
-    observations come last, as they are. No feature except the error uses the observation of the same entry. So any
-    entry can be a training target.
+    The features of a time point describe all variables: their mask, and their standardised errors, means and standard
+    deviations under the structural model. Further features are the last and the next observation and the times to them.
+    The typical size of earlier errors of the series and the phases of the calendar follow. The last features are the
+    other inputs, unchanged. No feature except the error uses the observation of the same entry. So any entry can be a
+    training target.
 
     The structural model filters if the network is causal and has a memory. Otherwise, it smooths.
 
@@ -122,7 +123,7 @@ class CorrectedModel(Model):
         if not spec.targets_are_inputs or spec.is_image:
             raise ValueError(
                 "CorrectedModel predicts the inputs themselves, which must be features, got inputs of the shape "
-                f"{spec.input_shape} and targets of {spec.target_shape}: take 'cru', for example."
+                f"{spec.input_shape} and targets of {spec.target_shape}. Use 'cru', for example."
             )
         self.layer = make_layer(spec, config)
         self.gap = config.gap or TYPICAL_GAP / spec.time_scale
@@ -148,7 +149,7 @@ class CorrectedModel(Model):
         return self.network.pointwise or (self.causal and self.network.streams)
 
     def freeze(self) -> None:
-        """Compute once what depends on the parameters only."""
+        """Compute results that depend on the parameters alone, once."""
         self.layer.freeze()
         self.network.freeze()
 
@@ -172,7 +173,7 @@ class CorrectedModel(Model):
                 x.append(self._features(values, mask, drawn.times, None)[0].x.flatten(0, 1))
         if x:
             rows = torch.cat(x)
-            own = rows.shape[1] - self.config.inputs  # the inputs are standardised already
+            own = rows.shape[1] - self.config.inputs  # the other inputs are standardised already
             self.center[:own] = rows[:, :own].mean(0)
             self.scale[:own] = rows[:, :own].std(0, correction=0).clamp(min=0.05)
             if isinstance(self.network, MLPModel):  # 0 means that there is no observation
@@ -190,7 +191,7 @@ class CorrectedModel(Model):
         Args:
             batch: the observations.
             fold: the fold of each row.
-            ahead: predict as in `one_step_ahead`.
+            ahead: whether to predict as in `one_step_ahead`.
         """
         found, mask = self.features(batch, ahead=ahead)
         corrections = self.correct(found.x, batch)
@@ -218,7 +219,13 @@ class CorrectedModel(Model):
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: CorrectedState | None = None
     ) -> Prediction:
-        """Predict every entry. Observed entries come from the structural model, without a correction."""
+        """Predict every entry. Observed entries have the prediction of the structural model, without a correction.
+
+        Args:
+            batch: the observations.
+            intermediates: without effect.
+            state: the state of the series so far, for streaming.
+        """
         found, mask = self.features(batch, state)
         corrections = self.correct(found.x, batch, state)
         return self.combine(found, mask, Correction._make(part.mean(0) for part in corrections))
@@ -230,7 +237,7 @@ class CorrectedModel(Model):
 
         Args:
             batch: the observations.
-            state: of the series so far.
+            state: the state of the series so far.
 
         Returns:
             The prediction, and the state after the last row, as `advance` returns it.
@@ -241,7 +248,13 @@ class CorrectedModel(Model):
         return said, self._after(found.prior, batch, state)
 
     def combine(self, found: Features, mask: Tensor, correction: Correction) -> Prediction:
-        """Apply a correction, multiplied by the trust, to the entries that are not observed."""
+        """Apply a correction, multiplied by the trust, to the entries that are not observed.
+
+        Args:
+            found: the features and the predictions of the structural model.
+            mask: True where observed.
+            correction: the outputs of the network.
+        """
         trust = self.trust[:, self.lead_range(found.x)]
         center = torch.where(mask, found.own_mean, found.mean + trust[0] * correction.center * found.std)
         mean = torch.where(mask, found.own_mean, found.mean + trust[1] * correction.mean * found.std)
@@ -257,13 +270,15 @@ class CorrectedModel(Model):
     def features(
         self, batch: BatchLike, state: CorrectedState | None = None, *, ahead: bool = False
     ) -> tuple[Features, Bool[Tensor, "batch time variable"]]:
-        """Run the structural model, and compute the features of every time point. Return them with the mask.
+        """Apply the structural model, and compute the features of every time point.
 
         Args:
             batch: the observations.
-            state: of the series so far, for streaming.
-            ahead: describe every time point by the time points before it. Its own observations are not shown, so the
-                mask is False.
+            state: the state of the series so far, for streaming.
+            ahead: whether to describe every time point only by the time points before it. The mask is then False.
+
+        Returns:
+            The features, and the mask of the observations that they include.
         """
         values, mask = flat_inputs(self, batch)
         inputs = batch.extras["inputs"] if self.config.inputs else None  # type: ignore[attr-defined]
@@ -318,8 +333,8 @@ class CorrectedModel(Model):
 
         Args:
             x: features, not standardised.
-            batch: gives the times and the padding.
-            state: of the series so far, for streaming.
+            batch: the batch, with the times and the padding.
+            state: the state of the series so far, for streaming.
         """
         x = ((x - self.center) / self.scale).to(self.dtype)
         if isinstance(self.network, MLPModel):
@@ -380,7 +395,7 @@ class CorrectedModel(Model):
         Args:
             prior: one-step-ahead predictions of the structural model, and its state after the batch.
             batch: the observations.
-            state: before the batch.
+            state: the state before the batch.
         """
         values, mask = flat_inputs(self, batch)
         errors = absolute_errors(values, mask, prior, self.layer.hyperparameters.noise).sum(1)
@@ -444,7 +459,7 @@ def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
 
     Args:
         config: name and options of the network.
-        spec: of the corrected model.
+        spec: the spec of the corrected model.
         size: number of features.
 
     Raises:

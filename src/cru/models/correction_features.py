@@ -1,4 +1,4 @@
-"""The features of the corrected model: what its network sees of the observations and of the structural model."""
+"""The features of the corrected model: the inputs of its network from the observations and the structural model."""
 
 import math
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ class CorrectionConstants:
     mean_weight: float = 0.1  # weight of the squared error of the mean, relative to the pinball loss
     withheld_share: float = 0.2  # mean share of the observed entries that a training step withholds from the network
     max_error: float = 8.0  # bound on standardised errors in the features
-    typical_error: float = 0.7  # absolute standardised error that is expected before a series has any
+    typical_error: float = 0.7  # expected absolute standardised error of a series without observations
     expected_errors: float = 3.0  # number of observations that the expected error counts as
     max_mean: float = 5.0  # bound on means in the features
     max_age: float = 1e4  # bound on times in the features, in typical gaps
     time_weight: float = 0.3  # factor on most features that are logarithms of times
     variance_floor: float = 1e-8
-    max_binned: int = 16  # most variables of a table whose observations the network also sees by quantile bins
-    rows_at_once: int = 4096  # time points of one matrix product, which fits into the cache of a processor
+    max_binned: int = 16  # most variables of a table whose observations are also inputs by quantile bins
+    rows_at_once: int = 4096  # time points of one matrix product, which fits into the cache of a CPU
     lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges with one trust each, in typical gaps
 
 
@@ -149,15 +149,15 @@ def describe_rows(
     """Compute the features of every time point, without the inputs besides the observations.
 
     Args:
-        mean: of the structural model, without the observation of the same entry.
-        std: likewise, including the observation noise.
+        mean: the mean of the structural model, without the observation of the same entry.
+        std: its standard deviation, including the observation noise.
         values: the observations.
-        mask: which entries are observed.
-        shown: which observations their own time point shows.
-        times: of the time points.
-        earlier_errors: as `typical_error` returns it.
-        state: of the series so far, for streaming.
-        causal: do not describe later observations.
+        mask: True where observed.
+        shown: mask of the observations that are features of their own time point.
+        times: the times of the time points.
+        earlier_errors: the result of `typical_error`.
+        state: the state of the series so far, for streaming.
+        causal: whether to leave out later observations.
         gap: typical time between observations.
         calendar: periods whose phase is a feature.
     """
@@ -184,9 +184,14 @@ def describe_rows(
 def describe_inputs(
     inputs: Float[Tensor, "batch time input"], mask: Bool[Tensor, "batch time variable"], later: int
 ) -> Float[Tensor, "batch time input"]:
-    """Set the ``later`` last inputs, which look ahead, to 0 where no observation of ``mask`` follows.
+    """Set the inputs about the future to 0 where no observation follows.
 
     Without a later observation, a row is a forecast, and its future is unknown or ends at the horizon.
+
+    Args:
+        inputs: the inputs besides the observations.
+        mask: True where observed.
+        later: the number of the last inputs, which describe the future.
     """
     observed = mask.any(-1, keepdim=True).to(inputs.dtype)
     follows = observed.flip(1).cumsum(1).flip(1) - observed > 0
@@ -200,7 +205,14 @@ def absolute_errors(
     prior: Filtered,
     noise: Float[Tensor, " variable"],
 ) -> Float[Tensor, "batch time variable"]:
-    """Return the absolute standardised error of each observation given strictly earlier ones, otherwise 0."""
+    """Return the absolute standardised error of each observation given strictly earlier ones, otherwise 0.
+
+    Args:
+        values: the observations.
+        mask: True where observed.
+        prior: one-step-ahead predictions of the structural model.
+        noise: the variance of the observation noise.
+    """
     std = (prior.var + noise).clamp(min=CONSTANTS.variance_floor).sqrt()
     return torch.where(mask, (values - prior.mean).abs() / std, 0.0).clamp(max=CONSTANTS.max_error)
 
@@ -212,7 +224,12 @@ def typical_error(
 ) -> Float[Tensor, "batch time variable"]:
     """Return the logarithm of the mean of `absolute_errors` over the earlier rows of a series.
 
-    Some series vary more than others, which the structural model does not know.
+    Some series vary more than others, which the structural model does not represent.
+
+    Args:
+        errors: the result of `absolute_errors`.
+        mask: True where observed.
+        state: the state of the series so far, for streaming.
     """
     count = mask.to(errors.dtype)
     total, number = errors.cumsum(1) - errors, count.cumsum(1) - count

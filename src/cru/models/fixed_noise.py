@@ -1,4 +1,4 @@
-"""Base class of models that train the mean with a fixed noise variance, as in their papers."""
+"""The base class of models that train the mean with a fixed noise variance, as in their papers."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class FixedNoiseConfig(ModelConfig):
 
 
 class FixedNoiseModel(Model):
-    """A model that trains its mean with a fixed noise variance, which is the squared error.
+    """A model that trains its mean with a fixed noise variance, as with the squared error.
 
     The predicted variance is trained by the likelihood of the residuals, without a gradient for the mean.
     """

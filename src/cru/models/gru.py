@@ -1,4 +1,4 @@
-"""GRU and GRU-Δt (Sec. 4.2): a gated recurrent unit with one step per time point."""
+"""GRU and GRU-Δt (section 4.2): a gated recurrent unit with one step per time point."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -32,8 +32,8 @@ class GRUConfig(ModelConfig):
 class GRUModel(RecurrentModel):
     """`torch.nn.GRU` with one step per time point. Missing values enter as 0.
 
-    For images it has the encoder and decoder of the CRU, and reads latent observations. Otherwise it reads the features
-    and has linear outputs. With 75 units it then has about as many parameters as the CRU.
+    For images, it has the encoder and decoder of the CRU, and its inputs are latent observations. Otherwise, its inputs
+    are the features, and its outputs are linear. With 75 units it then has about as many parameters as the CRU.
     """
 
     Config: ClassVar[type] = GRUConfig

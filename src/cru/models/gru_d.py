@@ -31,8 +31,8 @@ class GRUDConfig(BaselineConfig, FixedNoiseConfig):
 class GRUDModel(BaselineModel, FixedNoiseModel):
     """GRU with trained decay of the inputs to their empirical means, and of the state to 0.
 
-    `prepare` computes the means. Two decoders give mean and variance. For images it reads latent observations, which
-    decay to 0, because they have no mean before training. The paper has no result for images.
+    `prepare` computes the means. Two decoders compute mean and variance. For images, the inputs are latent
+    observations, which decay to 0, because they have no mean before training. The paper has no result for images.
     """
 
     Config: ClassVar[type] = GRUDConfig
@@ -52,7 +52,7 @@ class GRUDModel(BaselineModel, FixedNoiseModel):
         self.layer.mean.copy_(feature_moments(batches)[0])
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False) -> Prediction:
-        """Run one step for each time point, then decode every state."""
+        """Compute one step for each time point, then decode every state."""
         x, mask = self.observations(batch)
         states = self.layer(x, mask, unit_times(batch, self.spec))
         mean, var = self.output(states, valid=batch.valid)

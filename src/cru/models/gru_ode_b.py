@@ -29,7 +29,7 @@ class GRUODEBConfig(SolverConfig):
     steps: int = 1  # per part of a gap, for a fixed-step solver
     longest: float = 1.0  # longest part of a gap, in the unit of the times; the relaxation rate is at most 1
     most_parts: int = 16  # largest number of parts of a gap
-    train_on_targets: bool = False  # whether training also reads the targets, as the authors do for forecasts
+    train_on_targets: bool = False  # whether the targets are inputs in training, as in forecasts of the authors
     obs_units: int = 25  # hidden units of f_obs, which predicts the inputs from the state
     prep_units: int = 10  # units of f_prep for each feature
     dropout: float = 0.2  # in f_obs
@@ -48,8 +48,9 @@ class GRUODEBModel(BaselineModel):
     """A GRU in continuous time with a Bayesian update.
 
     If the targets are the inputs, as in interpolation and extrapolation, f_obs of the updated state is the prediction.
-    The loss of a series has two terms: the negative log likelihood of every target before the update at its time, and
-    ``mixing`` times the divergence from the observation after the update. Images enter and leave as raw pixels.
+    The loss of a series has two terms. The first is the negative log likelihood of every target before the update at
+    its time. The second is ``mixing`` times the divergence from the observation after the update. Images are raw pixels
+    in inputs and predictions.
 
     Otherwise, or with an ``encoder``, a decoder maps the state to the targets, and images become latent observations.
     The negative log likelihood of the targets is added to the two terms. For latent observations, ``mixing`` multiplies
@@ -84,7 +85,16 @@ class GRUODEBModel(BaselineModel):
     def run(
         self, batch: BatchLike, state: Hidden | None = None, *, on_targets: bool = False
     ) -> tuple[Tensor, Tensor, BayesStates]:
-        """Return the inputs, their mask, and all states. With ``on_targets``, the inputs are the targets."""
+        """Compute the states at all times.
+
+        Args:
+            batch: the batch.
+            state: the state to continue from.
+            on_targets: whether the inputs are the targets.
+
+        Returns:
+            The inputs, their mask, and all states.
+        """
         if on_targets:
             x, mask = self.targets(batch).flatten(2), batch.target_mask.expand_as(batch.targets).flatten(2)
         else:
@@ -106,7 +116,13 @@ class GRUODEBModel(BaselineModel):
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
     def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Predict from every state after its update."""
+        """Predict from every state after its update. On request, count the calls of the ODE function.
+
+        Args:
+            batch: the batch.
+            state: the state to continue from.
+            intermediates: whether to return states and the number of calls, too.
+        """
         _, _, states = self.run(batch, state)
         more = {"prior": states.prior, "posterior": states.posterior, "evaluations": self.layer.ode.evaluations}
         return self.predict(states, batch)._replace(intermediates=more if intermediates else {})
@@ -114,7 +130,7 @@ class GRUODEBModel(BaselineModel):
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """Compute the two terms, plus the loss of the targets if they are not the inputs."""
         x, mask, states = self.run(batch, on_targets=self.own and self.config.train_on_targets)
-        x = x.detach()  # the encoder must not learn features that are easy to predict
+        x = x.detach()  # otherwise the encoder would learn features that are easy to predict
         second = summed(self.observation.posterior_kl(x, states.updated), mask)
         series = max(len(mask), 1)
         if self.own:

@@ -1,4 +1,4 @@
-"""Models of the Kalman family: encoder, Kalman filter in the latent space, decoder (Sec. 3.1, fig. 1)."""
+"""Models of the Kalman family: encoder, Kalman filter in the latent space, decoder (section 3.1, fig. 1)."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -61,8 +61,8 @@ class CRUConfig(BandedConfig):
 class KalmanModel(Model):
     """Base class of the Kalman family. A subclass makes the layer.
 
-    An encoder gives latent observations, and the layer filters them. One decoder maps the posterior mean to the mean of
-    the targets. Another maps the posterior covariance to their variance.
+    An encoder computes latent observations, and the layer filters them. One decoder maps the posterior mean to the mean
+    of the targets. Another maps the posterior covariance to their variance.
     """
 
     Config: ClassVar[type] = BandedConfig
@@ -113,7 +113,13 @@ class KalmanModel(Model):
         return belief._replace(time=batch.times[:, -1].clone())  # padding repeats the last time
 
     def forward(self, batch: BatchLike, *, state: Belief | None = None, intermediates: bool = False) -> Prediction:
-        """Filter, then decode every posterior."""
+        """Filter, then decode every posterior.
+
+        Args:
+            batch: the batch.
+            state: the belief to continue from.
+            intermediates: whether to return priors, posteriors and gains, too.
+        """
         result = self.filter(self.encode(batch), batch, state)
         posterior = result.posterior
         spread = torch.cat([posterior.upper, posterior.lower, posterior.side], -1)
@@ -128,7 +134,13 @@ class KalmanModel(Model):
     def filter(
         self, features: Float[Tensor, "batch time features"], batch: BatchLike, state: Belief | None = None
     ) -> FilterResult:
-        """Filter the encoded inputs."""
+        """Filter the encoded inputs.
+
+        Args:
+            features: features of the encoder.
+            batch: the batch, with the times and the mask.
+            state: the belief to continue from.
+        """
         y, y_var = self.layer.observe(features)  # eq. 2
         return self.layer.filter(y, y_var, self.elapsed(batch, state), batch.observed, state)
 
@@ -168,6 +180,6 @@ class RKNModel(KalmanModel):
 
 
 class RKNDeltaModel(RKNModel):
-    """RKN-Δt: the gap to the next time is an additional input of the network that weights the basis matrices."""
+    """RKN-Δt: the gap to the next time is an additional input of the network that computes the weights of the bases."""
 
     time_aware: ClassVar[bool] = True

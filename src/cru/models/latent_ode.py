@@ -31,10 +31,10 @@ class LatentODEConfig(SolverConfig, VariationalConfig):
 
 
 class LatentODEModel(BaselineModel, VariationalModel):
-    """An ODE-RNN reads the series backward in time and gives q(z_0), the code at the first time.
+    """A model in which an ODE-RNN backward in time computes q(z_0), the distribution of the code at the first time.
 
-    A second ODE runs forward from z_0, and a decoder maps its state to a prediction at every time. The ODE-RNN starts
-    at the last observation.
+    A second ODE is solved forward from z_0, and a decoder maps its state to a prediction at every time. The ODE-RNN
+    starts at the last observation.
     """
 
     Config: ClassVar[type] = LatentODEConfig

@@ -1,4 +1,4 @@
-"""Make a model from the contents of a file. Everything is validated before use."""
+"""Models from the contents of a file. Everything is validated before use."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,8 +67,8 @@ def restore_model(
         spec: description of the data.
         options: options of the model.
         tensors: the weights.
-        where: the file, for error messages.
-        allow_code: whether a model from outside this library may be imported.
+        where: the path of the file, for error messages.
+        allow_code: whether a model outside this library may be imported.
         dtype: type of the weights.
 
     Raises:
@@ -93,7 +93,16 @@ def restore_model(
 
 
 def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path | str) -> None:
-    """Raise unless tensors have the names, shapes and types of the ``expected`` ones, and finite numbers."""
+    """Check the tensors of a file.
+
+    Args:
+        tensors: the tensors.
+        expected: tensors with the expected names, shapes and types.
+        where: the path of the file, for error messages.
+
+    Raises:
+        ValueError: a name, shape or type differs, or a number is not finite.
+    """
     odd = sorted(tensors.keys() ^ expected.keys())
     if odd:
         rule = "not one of them" if odd[0] in tensors else "missing"
@@ -110,7 +119,7 @@ def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor],
 
 
 class _Limit(TorchDispatchMode):
-    """Stop the construction of a model that is much larger than the tensors of its file."""
+    """A mode that stops the construction of a model that is much larger than the tensors of its file."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

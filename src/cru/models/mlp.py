@@ -22,7 +22,7 @@ class MLPConfig(ModelConfig):
     layers: int = 2
     members: int = 5  # networks whose outputs are averaged
     dropout: float = 0.1
-    binned: Sequence[int] = ()  # inputs that the networks also see by quantile bins
+    binned: Sequence[int] = ()  # inputs that are also encoded by quantile bins
     bins: int = 8  # number of bins of each of them
 
     def __post_init__(self) -> None:
@@ -30,14 +30,15 @@ class MLPConfig(ModelConfig):
         self.check_counts("hidden_size", "layers", "members", "bins")
         self.check_shares("dropout")
         fits = isinstance(self.binned, Sequence) and all(type(k) is int and k >= 0 for k in self.binned)
-        require(fits, f"`binned` must be numbers of inputs, got {self.binned!r}.")
+        require(fits, f"`binned` must be indices of inputs, got {self.binned!r}.")
 
 
 class MLPModel(Model):
-    """Predict mean and log scale of every target from the inputs of the same time point.
+    """A model that predicts mean and log scale of every target from the inputs of the same time point.
 
-    The model has no memory. The last layer is initialised with zeros, which gives mean 0 and variance 1, or probability
-    1/2. It is the default network of the forecaster on top of a structural model, whose features describe the past.
+    The model has no memory. The initial values of the last layer are zeros, so that the mean is 0 and the variance 1,
+    or the probability is 1/2. It is the default network of the forecaster on top of a structural model, whose features
+    describe the past.
 
     An input x in ``binned`` also enters as clamp((x - a) / (b - a), 0, 1) for each of its quantile bins from a to b. So
     a network can react to a threshold, as a tree does. `find_bins` sets the bins.
@@ -50,7 +51,7 @@ class MLPModel(Model):
 
     def __init__(self, spec: Spec, config: MLPConfig) -> None:
         super().__init__(spec, config)
-        require(max(config.binned, default=0) < spec.input_size, "`binned` must be numbers of inputs.")
+        require(max(config.binned, default=0) < spec.input_size, "`binned` must be indices of inputs.")
         sizes = [spec.input_size + config.bins * len(config.binned), *[config.hidden_size] * config.layers]
         count, outputs = config.members, 2 * spec.target_size
         pairs = list(pairwise(sizes))
@@ -87,7 +88,7 @@ class MLPModel(Model):
         return torch.baddbmm(self.offset, hidden, self.readout) + x @ self.skip
 
     def forward(self, batch: BatchLike, *, intermediates: bool = False, state: Tensor | None = None) -> Prediction:
-        """Predict every time point from its own inputs. ``state`` has no effect."""
+        """Predict every time point from its own inputs. ``intermediates`` and ``state`` have no effect."""
         x = self.inputs(batch).flatten(2)
         output = self.members(x.flatten(0, 1).expand(self.config.members, -1, -1)).mean(0)
         mean, log_scale = (part.reshape(*x.shape[:2], *self.spec.target_shape) for part in output.chunk(2, -1))

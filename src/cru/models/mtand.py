@@ -41,10 +41,11 @@ class MTANDConfig(VariationalConfig):
 
 
 class MTANDModel(VariationalModel):
-    """Multi-time attention network.
+    """A multi-time attention network.
 
-    Time attention interpolates the series at 64 reference points. A bidirectional GRU runs over them. A second time
-    attention interpolates its states at the times of the batch. Images enter and leave as raw pixels.
+    Time attention interpolates the series at 64 reference points. Their features are the inputs of a bidirectional GRU.
+    A second time attention interpolates its states at the times of the batch. Images are raw pixels in inputs and
+    predictions.
 
     mTAND-Full has a Gaussian code of size M at each reference point between two such GRUs. Its loss is the
     importance-weighted bound (Burda et al. 2016). mTAND-Enc has no code, and its loss is the likelihood.
@@ -93,7 +94,7 @@ class MTANDModel(VariationalModel):
         return Code.split(self.to_code(self.summarise(batch)))
 
     def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
-        """Run the decoder over the reference points, then predict at the times of ``batch``."""
+        """Apply the decoder to the reference points, then predict at the times of ``batch``."""
         return self.read(self.decoder(code)[0], batch)
 
     def read(self, states: Float[Tensor, "batch reference units"], batch: BatchLike) -> Prediction:

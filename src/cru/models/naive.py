@@ -15,7 +15,7 @@ from cru.shapes import Float, Int64
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveConfig(ModelConfig):
-    """Options of a naive baseline: none."""
+    """The config of a naive baseline, which has no options."""
 
 
 class Naive(Model):
@@ -66,7 +66,7 @@ class Naive(Model):
 
 
 class Mean(Naive):
-    """Predict the mean of the training set."""
+    """A rule that predicts the mean of the training set."""
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Predict the same mean everywhere."""
@@ -86,7 +86,7 @@ class InputRule(Naive):
 
 
 class SeriesMean(InputRule):
-    """Predict the mean of the series so far, or else that of the training set."""
+    """A rule that predicts the mean of the series so far, or else that of the training set."""
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Predict the mean up to and including each time."""
@@ -95,7 +95,7 @@ class SeriesMean(InputRule):
 
 
 class LastValue(InputRule):
-    """Predict the last observation, or else the mean of the training set."""
+    """A rule that predicts the last observation, or else the mean of the training set."""
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
         """Predict the last observation up to and including each time."""
@@ -104,7 +104,7 @@ class LastValue(InputRule):
 
 
 class Linear(InputRule):
-    """Interpolate linearly between the previous and the next observation. At either end, predict the nearest one."""
+    """A rule that interpolates linearly between two observations. At either end, it predicts the nearest one."""
 
     causal: ClassVar[bool] = False
 
@@ -135,7 +135,7 @@ class BlendConfig(NaiveConfig):
 
 
 class Blend(InputRule):
-    """Predict a weighted mean of the last value, the series mean and the mean of the training set."""
+    """A rule that predicts a weighted mean of the last value, the series mean and the mean of the training set."""
 
     Config: ClassVar[type] = BlendConfig
     config: BlendConfig
@@ -152,7 +152,7 @@ class Blend(InputRule):
 class SeasonConstants:
     """Constants of the seasonal baselines."""
 
-    max_periods_back: int = 7  # seasonal naive rule: how many periods it goes back
+    max_periods_back: int = 7  # seasonal naive rule: largest number of periods back in time
     tolerance: float = 1 / 48  # seasonal naive rule: largest difference of times, in periods
     histogram_cells: int = 4096  # cells over the training times in the search of the period
     frequencies_per_cycle: int = 4  # coarse search: frequencies between n and n + 1 cycles in the span
@@ -179,7 +179,7 @@ class ClimatologyConfig(NaiveConfig):
 
 
 class Climatology(InputRule):
-    """season(t mod period) + mean of (value - season) over the series so far.
+    """A rule that predicts season(t mod period) + mean of (value - season) over the series so far.
 
     Without a given period, the period is the one whose sine and cosine explain most of the training set. The range of
     times holds at least two such periods. It holds at most 2048, and at most half the number of distinct times,
@@ -204,7 +204,7 @@ class Climatology(InputRule):
         return (share * self.config.bins).long().clamp(0, self.config.bins - 1)
 
     def fit_rule(self, batches: Sequence[BatchLike]) -> None:
-        """Estimate the period, then the mean of every phase. A phase without targets gets the overall mean."""
+        """Estimate the period, then the mean of every phase. A phase without targets has the overall mean."""
         if self.config.period is None and self.spec.time_end > self.spec.time_start:
             span = self.spec.time_end - self.spec.time_start
             total, count = self._histogram(batches, self._cell, CONSTANTS.histogram_cells)
@@ -240,9 +240,9 @@ class Climatology(InputRule):
 
 
 class SeasonalNaive(Climatology):
-    """Predict the value one period ago, or up to seven periods ago if it is missing, or else the last value.
+    """A rule that predicts the value one period ago, or up to seven periods ago if it is missing, or the last value.
 
-    A value counts if its time differs from a whole number of periods by less than a tolerance.
+    A value counts if its time differs from an integer number of periods by less than a tolerance.
     """
 
     def rule(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
@@ -266,7 +266,7 @@ class SeasonalNaive(Climatology):
 
 
 def _strongest_period(total: Tensor, count: Tensor, span: float) -> Tensor:
-    """Find the peak of the periodogram of a histogram. All entries have the same weight, whatever their scale."""
+    """Find the peak of the periodogram of a histogram. All entries have the same weight at any scale."""
     total, count = total.flatten(1), count.flatten(1)
     deviation = total - count * (total.sum(0) / count.sum(0).clamp(min=1))
     deviation = deviation / deviation.norm(dim=0).clamp(min=torch.finfo(total.dtype).tiny)

@@ -1,4 +1,4 @@
-"""Choose the networks of the paper for a dataset: convolutions for images, MLPs otherwise."""
+"""The networks of the paper for a dataset: convolutions for images, multilayer perceptrons (MLPs) otherwise."""
 
 from typing import cast
 
@@ -12,7 +12,7 @@ IMAGE_STATE, VECTOR_STATE = 30, 20  # M of the pendulum and of PhysioNet; it is 
 
 
 def default_state_size(spec: Spec) -> int:
-    """Return the default of M."""
+    """Return the default size M of the state."""
     return IMAGE_STATE if spec.is_image else VECTOR_STATE
 
 
@@ -29,7 +29,7 @@ def make_encoder(spec: Spec) -> nn.Module:
 
 
 def latent_encoder(spec: Spec) -> nn.Module:
-    """Make an encoder from images to as many latent observations as the CRU has. Features stay unchanged."""
+    """Make an encoder from images to as many latent observations as the CRU has. Features do not change."""
     if not spec.is_image:
         return nn.Flatten()
     encoder = make_encoder(spec)

@@ -31,7 +31,7 @@ class ODERNNConfig(SolverConfig, FixedNoiseConfig):
 
 
 class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
-    """The state follows an ODE over each gap and a GRU at each observation. Two decoders give mean and variance."""
+    """A model with an ODE over each gap and a GRU at each observation. Two decoders compute mean and variance."""
 
     Config: ClassVar[type] = ODERNNConfig
     config: ODERNNConfig
@@ -53,7 +53,13 @@ class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
         return states
 
     def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Decode the state at every time. On request, count the calls of the ODE function."""
+        """Decode the state at every time. On request, count the calls of the ODE function.
+
+        Args:
+            batch: the batch.
+            state: the state to continue from.
+            intermediates: whether to return states and the number of calls, too.
+        """
         prediction = super().forward(batch, state=state, intermediates=intermediates)
         more = {**prediction.intermediates, "evaluations": self.layer.ode.evaluations}
         return prediction._replace(intermediates=more if intermediates else {})

@@ -84,7 +84,13 @@ class PairedModel(Model):
     def forward(
         self, batch: BatchLike, *, state: "PairedState | None" = None, intermediates: bool = False
     ) -> Prediction:
-        """Run the stack, then decode at every time."""
+        """Compute the stack, then decode at every time.
+
+        Args:
+            batch: the batch.
+            state: the state to continue from.
+            intermediates: whether to return the residual stream, too.
+        """
         return self._predict(self.inputs(batch), batch, state, intermediates)
 
     def _advance(self, batch: BatchLike, state: "PairedState | None") -> "PairedState":
@@ -149,7 +155,7 @@ class PairedState(NamedTuple):
 
 
 class PairedSmootherModel(PairedModel):
-    """A stack of paired smoothers: every layer is conditioned on the whole series."""
+    """A stack of paired smoothers: every layer is conditioned on the complete series."""
 
     causal: ClassVar[bool] = False
     _advance = Model._advance  # no streaming
@@ -170,7 +176,7 @@ class ImageStem(nn.Module):
     def forward(
         self, values: Tensor, batch: BatchLike, state: tuple[()] | None = None
     ) -> tuple[Float[Tensor, "batch time width"], None, tuple[()]]:
-        """Return the residual stream, no feature means, and an empty state."""
+        """Return the residual stream, no feature means, and an empty state. ``state`` has no effect."""
         return apply_where(nn.Sequential(self.encoder, self.enter), values, batch.observed), None, ()
 
 
@@ -209,6 +215,11 @@ class FeatureStem(nn.Module):
         """Return the residual stream, the weighted mean of the pairs of each feature, and the last belief.
 
         The weighted mean is None if the targets are not the inputs.
+
+        Args:
+            values: the inputs.
+            batch: the batch, with the times and the mask.
+            state: the belief of the feature pairs to continue from.
         """
         mask = batch.mask
         standard = torch.where(mask, (values - self.centre) / self.scale, 0.0)

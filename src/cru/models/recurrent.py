@@ -1,4 +1,4 @@
-"""Base class of recurrent models: a hidden state at every time point, with a decoder and streaming."""
+"""The base class of recurrent models: a hidden state at every time point, with a decoder and streaming."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Hidden(NamedTuple):
 
     @staticmethod
     def after(states: Float[Tensor, "batch time state"], batch: BatchLike) -> "Hidden":
-        """Take the state of each series at its last time, before the padding."""
+        """Select the state of each series at its last time, before the padding."""
         rows, last = torch.arange(len(states), device=states.device), (batch.lengths - 1).clamp(min=0)
         return Hidden(states[rows, last], batch.times[rows, last])
 
@@ -36,7 +36,13 @@ class RecurrentModel(Model):
         return Hidden.after(self.run(batch, state), batch)
 
     def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
-        """Decode the state at every time point."""
+        """Decode the state at every time point.
+
+        Args:
+            batch: the batch.
+            state: the state to continue from.
+            intermediates: whether to return the states, too.
+        """
         states = self.run(batch, state)
         mean, var = self.output(states, valid=batch.valid)
         return Prediction(mean, var, {"states": states} if intermediates else {})

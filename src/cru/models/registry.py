@@ -112,7 +112,16 @@ def is_own(name: str) -> bool:
 
 
 def check_loadable(name: str, source: object, *, allow_code: bool) -> None:
-    """Raise if a file names a model outside `MODELS`, unless the caller allows code: an import runs code."""
+    """Check the name of a model in a file, because the import of a model outside `MODELS` runs code.
+
+    Args:
+        name: the name.
+        source: the file, for error messages.
+        allow_code: whether the caller allows a model outside `MODELS`.
+
+    Raises:
+        ValueError: the name is unknown or not allowed.
+    """
     if is_own(name) and not allow_code:
         raise ValueError(
             f"{source} names the model {name!r:.100}, which would import and run the module "

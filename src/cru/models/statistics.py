@@ -20,7 +20,7 @@ def feature_moments(
     for batch in batches:
         mask = batch.mask.expand_as(batch.values).flatten(2).cpu()
         seen = torch.where(mask, batch.values.flatten(2).cpu().double(), 0.0)
-        # Subtract the first value of each entry, so that the variance stays accurate for a large mean.
+        # Without the first value of each entry, the variance is accurate for a large mean.
         if count.ndim == 0 or bool((count == 0).any()):
             first = seen.flatten(0, 1)[mask.flatten(0, 1).int().argmax(0), torch.arange(mask.shape[-1])]
             shift = torch.where(count == 0, first, shift)

@@ -54,12 +54,12 @@ class StructuralConfig(ModelConfig):
 
 
 class StructuralModel(Model):
-    """Model each variable separately by a Gaussian smoother.
+    """A model of each variable separately by a Gaussian smoother.
 
     y(t) = seasonal mean + level + Ornstein-Uhlenbeck processes + oscillators + noise.
 
-    `prepare` fits the hyperparameters; there is nothing else to train. A prediction uses earlier and later
-    observations. Predicted variances include the observation noise.
+    `prepare` fits the hyperparameters, which are the only parameters. A prediction uses earlier and later observations.
+    Predicted variances include the observation noise.
 
     Raises:
         ValueError: the task is a regression.
@@ -74,7 +74,7 @@ class StructuralModel(Model):
         if not spec.targets_are_inputs:
             raise ValueError(
                 f"{type(self).__name__} predicts the inputs themselves, of the shape {spec.input_shape}, got a "
-                f"regression to targets of the shape {spec.target_shape}: take 'cru', for example."
+                f"regression to targets of the shape {spec.target_shape}. Use 'cru', for example."
             )
         self.layer = make_layer(spec, config)
 
@@ -83,7 +83,7 @@ class StructuralModel(Model):
         fit_layer(self.layer, batches if isinstance(batches, Sequence) else list(batches))
 
     def freeze(self) -> None:
-        """Compute once what depends on the parameters only."""
+        """Compute results that depend on the parameters alone, once."""
         self.layer.freeze()
 
     def forward(
@@ -98,7 +98,7 @@ class StructuralModel(Model):
     def structure(
         self, batch: BatchLike
     ) -> tuple[Float[Tensor, "batch time variable"], Float[Tensor, "batch time variable"]]:
-        """Return the mean, and 0: nothing corrects it."""
+        """Return the mean, and 0, because this model has no correction."""
         mean = self(batch).mean.flatten(2)
         return mean, torch.zeros_like(mean)
 
@@ -109,7 +109,7 @@ class StructuralModel(Model):
 
         Args:
             batch: the observations.
-            state: of the series so far.
+            state: the state of the series so far.
 
         Returns:
             The prediction, and the state after the last row, as `advance` returns it.
@@ -136,7 +136,7 @@ class StructuralModel(Model):
 
 
 class StructuralFilterModel(StructuralModel):
-    """Structural model that filters: a prediction uses no later observations. For causal tasks."""
+    """A structural model that filters, for causal tasks: a prediction uses no later observations."""
 
     causal: ClassVar[bool] = True
 
@@ -159,6 +159,13 @@ def update_signal(
 ) -> tuple[Tensor, Tensor]:
     """Condition the predicted signal on the observation of the same entry, if there is one.
 
+    Args:
+        mean: the predicted mean of the signal.
+        var: the predicted variance of the signal.
+        values: the observations.
+        mask: True where observed.
+        noise: the variance of the observation noise.
+
     Returns:
         Mean and variance of the signal, without the observation noise.
     """
@@ -170,7 +177,7 @@ def make_layer(spec: Spec, config: StructuralConfig) -> StructuralLayer:
     """Make the layer of a structural model.
 
     The default time constants range from the typical gap to half of the time span, at most 200 gaps. Only `fit_layer`
-    fits the parameters. They do not require gradients, so that the training loop leaves them unchanged.
+    fits the parameters. They do not require gradients, so that the training loop does not change them.
     """
     gap, span = TYPICAL_GAP / spec.time_scale, max(spec.time_end - spec.time_start, TYPICAL_GAP / spec.time_scale)
     constants = config.time_constants
@@ -199,13 +206,13 @@ class Window(NamedTuple):
 def fit_layer(layer: StructuralLayer, batches: Sequence[BatchLike], settings: FitSettings | None = None) -> None:
     """Fit a layer in place: maximise the marginal likelihood of random windows, drawn in every step.
 
-    All variables have the same weight, however often they are observed. A weak penalty keeps variances near a default
-    if the table does not determine them.
+    All variables have the same weight, for any number of observations. With a weak penalty, variances are near a
+    default if the table does not determine them.
 
     Args:
         layer: the layer to fit.
-        batches: of the training set. Without any observation, the layer stays as it is.
-        settings: of the fit, None for the default.
+        batches: the batches of the training set. Without any observation, the layer does not change.
+        settings: the settings of the fit. None: the default.
     """
     settings = settings or FitSettings()
     rng = np.random.default_rng(0)
@@ -237,7 +244,13 @@ def _penalty(layer: StructuralLayer, settings: FitSettings) -> Float[Tensor, ""]
 
 
 def draw_windows(batch: BatchLike, settings: FitSettings, rng: np.random.Generator) -> Window:
-    """Draw windows at random places of the series, more of them from longer series."""
+    """Draw windows at random places of the series, more of them from longer series.
+
+    Args:
+        batch: the series.
+        settings: the numbers and lengths of windows.
+        rng: the random generator.
+    """
     lengths = batch.lengths.numpy(force=True)
     longest = min(settings.observations, max(20, settings.entries // (8 * batch.values[0, 0].numel())))
     count = min(settings.windows, max(2, settings.entries // (longest * batch.values[0, 0].numel())))

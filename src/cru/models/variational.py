@@ -1,4 +1,4 @@
-"""Base class of the variational models: a Gaussian code, and its annealed divergence from the prior."""
+"""The base class of the variational models: a Gaussian code, and its annealed divergence from the prior."""
 
 import math
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class VariationalConfig(FixedNoiseConfig):
 
 
 class Code(NamedTuple):
-    """q(z | series), a Gaussian with independent entries."""
+    """The distribution q(z | series), a Gaussian with independent entries."""
 
     mean: Float[Tensor, "batch *code"]
     log_var: Float[Tensor, "batch *code"]

@@ -1,4 +1,4 @@
-"""Filters in C++, compiled for the processor of the user. Without a C++ compiler, PyTorch computes the same, slower."""
+"""Filters in C++, compiled for the user's processor. Without a compiler, PyTorch computes the same results slower."""
 
 from cru.functional.belief import transformed
 from cru.native.build import compiler

@@ -1,4 +1,4 @@
-"""Compile the C++ code, cache it in a folder of the user, and load it."""
+"""The compilation of the C++ code, its cache in a folder of the user, and its loading."""
 
 import atexit
 import ctypes
@@ -39,7 +39,15 @@ def compiler() -> tuple[str, ...] | None:
 
 
 def library_name(source: str, dtype: torch.dtype, padded: int, flags: tuple[str, ...], *more: object) -> str:
-    """Name a library by its floating type and size, and by a hash of its sources, its flags and ``more``."""
+    """Name a library by its floating type and size, and by a hash of its sources, its flags and ``more``.
+
+    Args:
+        source: the name of the C++ file.
+        dtype: the floating type.
+        padded: the padded size of an observation.
+        flags: further flags of the compiler.
+        more: further properties that the code depends on.
+    """
     key = hashlib.sha256(repr((_FLAGS, flags, generated_header(dtype, padded), *more)).encode())
     for file in (f"{source}.cpp", *_HEADERS):
         key.update((_HERE / file).read_bytes())
@@ -57,6 +65,15 @@ def compile_library(
 ) -> Path:
     """Compile a library to the file ``name``-SHA256.so in ``folder``.
 
+    Args:
+        command: the command of the compiler.
+        source: the name of the C++ file.
+        dtype: the floating type.
+        padded: the padded size of an observation.
+        flags: further flags of the compiler.
+        folder: the folder of the library.
+        name: the first part of the name of the file.
+
     Returns:
         The path of the file.
 
@@ -69,9 +86,9 @@ def compile_library(
         generated.write_text(generated_header(dtype, padded))
         call = [*command, *_FLAGS, *flags, "-include", str(generated), str(_HERE / f"{source}.cpp"), "-o", str(fresh)]
         subprocess.run(call, check=True, capture_output=True, timeout=300)
-        fresh.chmod(0o700)  # whatever the umask
+        fresh.chmod(0o700)  # for any umask
         path = folder / f"{name}-{hashlib.sha256(fresh.read_bytes()).hexdigest()}.so"
-        for other in set(folder.glob(f"{name}-*.so")) - {path}:  # written while other users could write the folder
+        for other in set(folder.glob(f"{name}-*.so")) - {path}:  # perhaps written by another user
             other.unlink(missing_ok=True)
         fresh.replace(path)
     return path
@@ -79,6 +96,12 @@ def compile_library(
 
 def cached_or_compiled(command: tuple[str, ...], source: str, dtype: torch.dtype, padded: int) -> ctypes.CDLL:
     """Load the library for this processor from the cache, or compile it into the cache.
+
+    Args:
+        command: the command of the compiler.
+        source: the name of the C++ file.
+        dtype: the floating type.
+        padded: the padded size of an observation.
 
     Raises:
         OSError: the library cannot be written or loaded, or the compiler cannot be started.
@@ -101,7 +124,7 @@ def cached_or_compiled(command: tuple[str, ...], source: str, dtype: torch.dtype
 def _open_cached(folder: Path, name: str) -> ctypes.CDLL | None:
     """Load ``name``-SHA256.so if only this user or root can have written it and its contents have that hash.
 
-    The check of owner and mode keeps out the code of other users. The hash detects damage.
+    The check of owner and mode excludes the code of other users. The hash detects damage.
     """
     if not folder.is_dir() or not (_owned(folder.lstat()) and _private(folder.stat())):
         return None
@@ -120,7 +143,7 @@ def open_checked(path: Path, *, private: bool = False) -> ctypes.CDLL:
 
     Args:
         path: the file.
-        private: refuse links, and files that other users can write.
+        private: whether to refuse links, and files that other users can write.
 
     Raises:
         OSError: the file is refused or cannot be loaded.
@@ -134,8 +157,8 @@ def open_checked(path: Path, *, private: bool = False) -> ctypes.CDLL:
         with open(file, "rb", closefd=False) as whole:
             if hashlib.sha256(whole.read()).hexdigest() != path.stem.rpartition("-")[2]:
                 raise OSError("it is damaged")
-        # Load the file that was checked, even if another file has its name by now. The descriptor stays open,
-        # because the linker treats equal names as equal libraries.
+        # Load the checked file, even if another file has its name by now. The descriptor stays open, because the linker
+        # treats equal names as equal libraries.
         checked = Path(f"/proc/self/fd/{file}")
         return ctypes.CDLL(str(checked if checked.exists() else path))
     except OSError:
@@ -159,11 +182,11 @@ def _writable(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _owned(folder.lstat()) or not _owned(folder.stat()):
             raise OSError(f"another user owns {folder}")
-        folder.chmod(0o700)  # whatever the umask
+        folder.chmod(0o700)  # for any umask
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        log.warning("the compiled filter is made anew in each process, CRU_CACHE_DIR can name a folder: %s", error)
+        log.warning("each process compiles the filter again; set CRU_CACHE_DIR to a folder of yours: %s", error)
         private = tempfile.mkdtemp(prefix="cru-")
         atexit.register(shutil.rmtree, private, ignore_errors=True)
         return Path(private)

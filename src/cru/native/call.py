@@ -1,4 +1,4 @@
-"""Call compiled code: check tensors, fill structures with their addresses, and split the batch over threads."""
+"""Calls of compiled code: checks of tensors, structures of their addresses, and threads for parts of the batch."""
 
 import ctypes
 import os
@@ -23,12 +23,12 @@ _Result = TypeVar("_Result")
 
 
 def switched_off() -> bool:
-    """Return whether ``CRU_NATIVE=0`` turns compiled code off."""
+    """Return whether ``CRU_NATIVE=0`` disables compiled code."""
     return os.environ.get("CRU_NATIVE", "1") == "0"
 
 
 def no_second_derivative(ctx: Any, *grads: Any) -> None:
-    """Raise, as the backward function of operators that are gradients themselves.
+    """Raise RuntimeError, as the backward function of operators that are gradients themselves.
 
     Raises:
         RuntimeError: always.
@@ -42,9 +42,9 @@ def check_tensors(
     """Check shape, dtype and device before addresses go to compiled code.
 
     Args:
-        like: the tensor whose device, and whose dtype unless ``dtype`` is given, all must have.
-        tensors: each argument's name, with the tensor and the shape that it must have.
-        dtype: the dtype that all must have.
+        like: a tensor with the device of all tensors, and with their dtype unless ``dtype`` is given.
+        tensors: the tensor and its expected shape for each name of an argument.
+        dtype: the dtype of all tensors.
 
     Raises:
         ValueError: if a tensor differs.
@@ -68,7 +68,7 @@ def pointers(layout: type[_Layout], **tensors: Tensor | Sequence[Tensor] | None)
 
     Args:
         layout: a structure of pointers and of `Beliefs`.
-        tensors: one for each pointer, or None for a null pointer; four for each `Beliefs`.
+        tensors: one tensor for each pointer, or None for a null pointer, and four tensors for each `Beliefs`.
 
     Returns:
         The structure.

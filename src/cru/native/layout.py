@@ -1,7 +1,7 @@
 """Memory layouts and numbers that Python and C++ share.
 
-Every structure here has a counterpart of the same name in ``common.h``. `generated_header` turns both lists into C++:
-the compiler then refuses a structure whose size or offsets differ.
+Every structure here has a counterpart of the same name in ``common.h``. `generated_header` converts both lists to C++.
+The compiler then refuses a structure whose size or offsets differ.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ KINDS: dict[type, int] = {ExpmTransition: 0, EigenTransition: 1, DiscreteTransit
 MAX_POINTS = 16
 """The largest Gauss-Lobatto rule of the compiled CRU."""
 MAX_COEFFICIENTS = 64
-"""The most coefficients of one variable that the compiled structural model takes."""
+"""The largest number of coefficients of one variable in the compiled structural model."""
 
 
 def _integers(names: str) -> tuple[tuple[str, type], ...]:
@@ -42,19 +42,22 @@ def _beliefs(names: str) -> tuple[tuple[str, type], ...]:
 
 
 class FilterOutputs(ctypes.Structure):
-    """What a filter writes."""
+    """Outputs of a filter."""
 
     _fields_ = _beliefs("prior posterior")
 
 
 class FilterSaved(ctypes.Structure):
-    """What the backward pass of a filter reads: its outputs and the gradients by them."""
+    """Inputs of the backward pass of a filter: its outputs and the gradients by them."""
 
     _fields_ = _beliefs("prior posterior grad_prior grad_posterior")
 
 
 class LocallyLinearSizes(ctypes.Structure):
-    """``kind`` is one of `KINDS`; ``inputs`` counts the columns of the coefficient network."""
+    """Sizes of the filter of CRU, f-CRU and RKN.
+
+    ``kind`` is one of `KINDS`. ``inputs`` is the number of columns of the coefficient network.
+    """
 
     _fields_ = _integers("kind batch time obs basis inputs")
 
@@ -70,7 +73,7 @@ class LocallyLinearInputs(ctypes.Structure):
 
 
 class LocallyLinearGradients(ctypes.Structure):
-    """Gradients by these inputs."""
+    """Gradients by `LocallyLinearInputs`."""
 
     _fields_ = (*_arrays("y y_var"), *_beliefs("start"), *_arrays("weight bias basis eigenvectors noise"))
 
@@ -82,13 +85,13 @@ class PairedSizes(ctypes.Structure):
 
 
 class PairedInputs(ctypes.Structure):
-    """Inputs of the paired filter; cos to side are the hops."""
+    """Inputs of the paired filter. The fields from cos to side are the transitions."""
 
     _fields_ = (*_arrays("y y_var mask cos sin upper lower side"), *_beliefs("start"))
 
 
 class PairedGradients(ctypes.Structure):
-    """Gradients by these inputs."""
+    """Gradients by `PairedInputs`."""
 
     _fields_ = (*_arrays("y y_var cos sin upper lower side"), *_beliefs("start"))
 
@@ -100,7 +103,7 @@ class SmoothInputs(ctypes.Structure):
 
 
 class SmoothGradients(ctypes.Structure):
-    """Gradients by these inputs; G does not depend on the noise of a hop."""
+    """Gradients by `SmoothInputs`, without those by the noise of a transition, on which G does not depend."""
 
     _fields_ = (*_beliefs("prior posterior"), *_arrays("cos sin"))
 
@@ -112,19 +115,19 @@ class StructuralSizes(ctypes.Structure):
 
 
 class StructuralInputs(ctypes.Structure):
-    """Inputs of the structural model; mean and explained are the start."""
+    """Inputs of the structural model. The fields mean and explained are the start."""
 
     _fields_ = _arrays("delta values mask regressors rate var noise mean explained group")
 
 
 class StructuralFilterOutputs(ctypes.Structure):
-    """What the structural filter writes."""
+    """Outputs of the structural filter."""
 
     _fields_ = _arrays("mean var nll state_mean state_explained")
 
 
 class StructuralSmoothOutputs(ctypes.Structure):
-    """What the structural smoother writes."""
+    """Outputs of the structural smoother."""
 
     _fields_ = _arrays("mean var loo_mean loo_var")
 
@@ -160,7 +163,7 @@ def generated_header(dtype: torch.dtype, padded: int) -> str:
 
     Args:
         dtype: the floating type of the library.
-        padded: the lanes in half a row of a matrix: the size of the latent observation, padded.
+        padded: the padded size of the latent observation, which is the number of lanes in half a row of a matrix.
 
     Returns:
         The text of the header.

@@ -1,4 +1,4 @@
-"""Load the compiled libraries: prebuilt ones from the wheel, or else compiled on first use."""
+"""The compiled libraries: prebuilt ones from the wheel, or else compiled on first use."""
 
 import ctypes
 import os
@@ -70,7 +70,7 @@ log = make_logger(__name__)
 
 
 class LoadedLibrary(NamedTuple):
-    """A library or None, and where it comes from and why."""
+    """A library or None, and its origin with the reason."""
 
     library: ctypes.CDLL | None
     origin: str
@@ -111,7 +111,7 @@ def structural_library() -> ctypes.CDLL | None:
 
 @cache
 def load(source: str, dtype: torch.dtype, padded: int) -> LoadedLibrary:
-    """Load a library: prebuilt, unless ``CRU_NATIVE=compile`` is set; else compiled; else none.
+    """Load a library: a prebuilt one, unless ``CRU_NATIVE=compile`` is set, else a compiled one, else none.
 
     Args:
         source: a key of `FUNCTIONS`.

@@ -40,7 +40,12 @@ from cru.shapes import Bool, Float
 def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:
     """Return whether the compiled filter supports this call: on the CPU, with a compiler, without a gradient by gaps.
 
-    An exported graph gets plain operators, because it must run where this package is not installed.
+    An exported graph has plain operators, because it must run where this package is not installed.
+
+    Args:
+        transition: the predict step.
+        y: latent observations.
+        delta: the gap before each time.
     """
     if torch.compiler.is_exporting() or type(transition) not in KINDS or y.device.type != "cpu" or transformed():
         return False
@@ -63,6 +68,8 @@ def filter_sequence(
 ) -> tuple[Belief, Belief]:
     """Compute `cru.functional.filter_sequence` many times faster. Call `available` first.
 
+    The arguments are those of `cru.functional.filter_sequence`.
+
     Returns:
         The priors and the posteriors over (batch, time).
 
@@ -72,7 +79,7 @@ def filter_sequence(
     batch, time, obs = y.shape
     weight, bias = transition.coefficients
     count, state = len(weight), 2 * obs
-    eigen, gap = isinstance(transition, EigenTransition), weight.shape[-1] > state  # RKN-Δt also weighs the gap
+    eigen, gap = isinstance(transition, EigenTransition), weight.shape[-1] > state  # the gap is an input of RKN-Δt
     basis = transition.eigenvalues if isinstance(transition, EigenTransition) else cast(Any, transition).basis
     vectors = transition.eigenvectors if isinstance(transition, EigenTransition) else y.new_empty(0)
     check_tensors(y, {"mask": (mask, y.shape), "moves": (moves, (batch, time))}, torch.bool)
@@ -92,7 +99,7 @@ def filter_sequence(
     check_tensors(y, floats)
     inputs = (y, y_var, mask, delta, moves, *start[:4], weight, bias, basis, vectors, transition.noise)
     direct = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
-    run = _filter_direct if direct else _filter  # for one observation, dispatching costs more than the filter
+    run = _filter_direct if direct else _filter  # for one observation, the dispatch costs more than the filter
     outputs = run(KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 

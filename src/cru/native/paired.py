@@ -54,7 +54,14 @@ def filter_paired(
     mask: Bool[Tensor, "batch time obs"],
     hops: PairedTransition,
 ) -> tuple[Belief, Belief]:
-    """Compute `cru.functional.filter_paired` many times faster. Call `paired_available` first.
+    """Compute `cru.functional.paired.filter_paired` many times faster. Call `paired_available` first.
+
+    Args:
+        start: belief before the first time.
+        y: latent observations.
+        y_var: their variances.
+        mask: True where observed.
+        hops: the transition before each time.
 
     Returns:
         The priors and the posteriors over (batch, time).
@@ -73,6 +80,11 @@ def filter_paired(
 
 def smooth_paired(prior: Belief, posterior: Belief, hops: PairedTransition) -> Belief:
     """Compute `cru.functional.paired_scan.smooth_paired` many times faster. Call `paired_available` first.
+
+    Args:
+        prior: the priors of the filter.
+        posterior: the posteriors of the filter.
+        hops: the transition before each time.
 
     Returns:
         The smoothed beliefs over (batch, time).

@@ -1,7 +1,7 @@
 """Libraries that are compiled for the wheel, one for each level of the x86-64 architecture.
 
-A file is named like one in the cache of `cru.native.build`: by its contents and by all that it was compiled from. Where
-a source has changed, no file fits.
+A file is named like one in the cache of `cru.native.build`: by its contents and by all its sources and flags. After a
+change of a source, no file matches.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ LEVELS = {
     "x86-64-v3": "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave",
     "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
 }
-"""What each level adds to the one before, in the words of ``/proc/cpuinfo``."""
+"""The features that each level adds to the level before, in the words of ``/proc/cpuinfo``."""
 SIZES = {torch.float32: (8, 16, 24, 32, 56, 80, 104, 128), torch.float64: (8, 12, 16, 32, 128)}
 """Padded observation sizes of the filter of CRU, f-CRU and RKN. Others use the next larger library."""
 
@@ -50,6 +50,11 @@ def best_level() -> tuple[str | None, str]:
 def open_prebuilt(source: str, dtype: torch.dtype, padded: int) -> tuple[ctypes.CDLL | None, str]:
     """Load a prebuilt library for this processor.
 
+    Args:
+        source: the name of the C++ file.
+        dtype: the floating type.
+        padded: the padded size of an observation.
+
     Returns:
         The library or None, and the reason.
     """
@@ -68,10 +73,10 @@ def open_prebuilt(source: str, dtype: torch.dtype, padded: int) -> tuple[ctypes.
 
 
 def build_prebuilt(folder: Path) -> list[Path]:
-    """Compile all libraries of a wheel into ``folder``. Those that are there already are not compiled again.
+    """Compile all libraries of a wheel into ``folder``, except those that exist already.
 
     Returns:
-        Their paths; none on other systems than Linux on x86-64.
+        Their paths. There are none on other systems than Linux on x86-64.
 
     Raises:
         RuntimeError: there is no C++ compiler.

@@ -55,6 +55,8 @@ def filter_structural(
 ) -> Filtered:
     """Compute `cru.functional.structural.filter_structural` faster, without gradients. See `structural_available`.
 
+    The arguments are those of that function.
+
     Raises:
         ValueError: if a tensor has another shape, dtype or device than expected.
     """
@@ -80,6 +82,8 @@ def smooth_structural(
 ) -> Smoothed:
     """Compute `cru.functional.structural.smooth_structural` faster, without gradients. See `structural_available`.
 
+    The arguments are those of that function.
+
     Raises:
         ValueError: if a tensor has another shape, dtype or device than expected.
     """
@@ -99,6 +103,8 @@ def smooth_components(
     state: StructuralState | None = None,
 ) -> tuple[Float[Tensor, "batch time variable group"], Float[Tensor, "batch time variable group"]]:
     """Compute `cru.functional.structural.smooth_components` faster, without gradients. See `structural_available`.
+
+    The arguments are those of that function.
 
     Raises:
         ValueError: if a tensor has another shape, dtype or device than expected.
@@ -122,7 +128,7 @@ def nll_structural(
 ) -> Float[Tensor, "batch variable"]:
     """Compute the ``nll`` of `filter_structural`, with gradients by ``values`` and ``components``.
 
-    One pass computes both. Unobserved rows cost nothing.
+    One pass computes both. Unobserved rows have no cost. The arguments are those of `filter_structural`.
 
     Raises:
         ValueError: if a tensor has another shape, dtype or device than expected.
@@ -148,7 +154,7 @@ class _StructuralInputs(NamedTuple):
 
 
 class _Likelihood(torch.autograd.Function):
-    """Compute the gradient in closed form together with the likelihood. The backward pass only weights it."""
+    """The likelihood. Its forward pass also computes the gradient in closed form. The backward pass only scales it."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Any) -> Tensor:
@@ -182,7 +188,7 @@ def _inputs(
     components: Components,
     state: StructuralState | None,
 ) -> _StructuralInputs:
-    """Check the tensors of a call and convert them to what the compiled code reads."""
+    """Check the tensors of a call and convert them to the inputs of the compiled code."""
     batch, time, variables = values.shape
     each = (variables, regressors.shape[-1])
     check_tensors(values, {"times": (times, (batch, time))}, torch.float64)

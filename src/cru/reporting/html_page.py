@@ -1,4 +1,4 @@
-"""Put data, style and scripts into one self-contained HTML page that needs no network and runs no other code."""
+"""Self-contained HTML pages of data, style and scripts, which need no network and run no other code."""
 
 import base64
 import hashlib
@@ -20,9 +20,9 @@ def make_page(title: str, data: Any, scripts: Sequence[str]) -> str:
     """Make a page of JSON data and of scripts that draw it. Its security policy allows these scripts and no others.
 
     Args:
-        title: of the page.
-        data: everything that JSON can hold. The scripts read it from the element ``data``.
-        scripts: names of files in the folder ``assets``.
+        title: the title of the page.
+        data: any value that JSON can represent. The scripts read it from the element ``data``.
+        scripts: the names of files in the folder ``assets``.
     """
     parts = {
         "title": escape(title.encode("utf-8", "replace").decode()),

@@ -49,7 +49,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON object from each line, oldest first. Skip a line that was not written completely."""
+    """Read a JSON object from each line, oldest first. Skip an incomplete line."""
     if not path.is_file():
         return []
     text = read_bounded(path, MOST_TEXT).decode(errors="replace")
@@ -66,7 +66,7 @@ def compare_with_presets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str,
     """Compare entries of a ledger with the current presets, which may have changed since a run.
 
     ``outdated`` means that the run used an earlier version of the data. ``older_settings`` means that the run had all
-    settings of its preset at that time, and that model or training settings of the preset have changed since.
+    settings of its preset at that time, and that the preset has other model or training settings now.
     """
     found = []
     for entry in entries:

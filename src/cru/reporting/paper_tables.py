@@ -19,8 +19,8 @@ class PrintedScore(NamedTuple):
 
     mean: float
     std: float
-    quoted: bool = False  # the paper quotes it from Rubanova et al. (2019), who use another average
-    one_step: bool = False  # a one-step-ahead score that is printed for interpolation
+    quoted: bool = False  # whether the paper quotes it from Rubanova et al. (2019), who use another average
+    one_step: bool = False  # whether it is a one-step-ahead score that the paper prints for interpolation
 
     @staticmethod
     def parse(numbers: Sequence[Any]) -> "PrintedScore":
@@ -163,7 +163,7 @@ class OtherResult(NamedTuple):
     model: str
     seeds: int
     mse: float | None  # None without targets
-    hidden: float | None  # MSE of the targets that were not inputs
+    hidden: float | None  # MSE of the targets that are not inputs
     nll: float | None
     coverage: float | None  # of the 90 % interval
 
@@ -290,12 +290,12 @@ def _summary(entries: Sequence[Mapping[str, Any]], metric: str, scale: float, ep
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Compute the mean of scores. It is NaN if a run diverged."""
+    """Compute the mean of scores. It is NaN if a run has diverged."""
     with np.errstate(all="ignore"):
         return float(np.mean(values))
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Compute the standard deviation over seeds. It is NaN if a run diverged."""
+    """Compute the standard deviation over seeds. It is NaN if a run has diverged."""
     with np.errstate(all="ignore"):
         return float(np.std(values, ddof=1))

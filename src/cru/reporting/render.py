@@ -1,4 +1,4 @@
-"""Format the tables as text, for a terminal and for a Markdown page."""
+"""The tables as text, for a terminal and for a Markdown page."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -91,7 +91,14 @@ def grid(lines: list[list[str]]) -> "RichTable":
 def markdown(
     tables: list[Table], left_out: int, others: list[OtherResult] | None = None, *, epoch: str = "best"
 ) -> str:
-    """Format the page docs/reference/results.md."""
+    """Format the page docs/reference/results.md.
+
+    Args:
+        tables: the tables of the paper.
+        left_out: the number of runs that are not shown.
+        others: the results outside the paper.
+        epoch: the scored epoch, "best" or "last".
+    """
     signs = [["sign", "meaning"], *([sign.replace("*", "\\*"), meaning] for sign, meaning in SIGNS.items())]
     parts = ["# Results: the paper beside ours", f"{EPOCHS[epoch]} {_RUNS}", _markdown_grid(signs)]
     for table in tables:

@@ -1,4 +1,4 @@
-"""Collect the data of a report page from ledgers and from the folders of runs."""
+"""The data of a report page, from ledgers and from the folders of runs."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -43,11 +43,11 @@ def collect(
     Args:
         paths: folders with runs and ledgers, or ledgers.
         title: title of the page.
-        series: number of test series of each experiment, as far as they fit.
+        series: largest number of test series of each experiment. The size of the page can reduce it.
         runtime: whether to measure the runtime of the layers.
         data_dir: folder of the raw files.
         allow_code: whether models outside this library may be imported.
-        say: called with progress messages.
+        say: the function to call with progress messages.
 
     Raises:
         ValueError: there is no run and no ledger.

@@ -1,4 +1,4 @@
-"""Write the report page: runs, tables and test series as data in one self-contained HTML file."""
+"""The report page: runs, tables and test series as data in one self-contained HTML file."""
 
 import base64
 import io
@@ -28,8 +28,13 @@ def describe_series(
 ) -> dict[str, Any]:
     """Describe one series: times, observations or frames, and the prediction and gain of each run.
 
-    The keys of ``predictions`` are ids of runs. All predictions are of the same series. Channels without any
-    observation or target are left out.
+    Channels without any observation or target are left out.
+
+    Args:
+        predictions: predictions of the same series, by the ids of runs.
+        names: the names of the targets.
+        units: the units of the targets.
+        regression: whether the task is a regression.
     """
     first = next(iter(predictions.values()))
     series: dict[str, Any] = {"id": first.id, "times": numbers(first.times, 7), "channels": [], "frames": None}
@@ -56,7 +61,7 @@ def describe_series(
 
 
 def limit_size(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, Any]]:
-    """Keep the first series that fit into ``size`` bytes of JSON, but at least one."""
+    """Select the first series that fit into ``size`` bytes of JSON, but at least one."""
     kept: list[dict[str, Any]] = []
     for one in series:
         size -= len(json.dumps(one, separators=(",", ":")))
@@ -67,7 +72,7 @@ def limit_size(series: Iterable[dict[str, Any]], size: int) -> list[dict[str, An
 
 
 def encode_frames(frames: Float[np.ndarray, "time height width"]) -> str:
-    """Encode frames of brightness 0 to 1, one above another, as the data URL of a PNG."""
+    """Encode frames of brightness 0 to 1, one above another, as the data URL of a PNG image."""
     Image = require_extra("PIL.Image", "plots")
     pixels = np.rint(np.clip(frames, 0, 1) * 255).astype(np.uint8).reshape(-1, frames.shape[2])
     file = io.BytesIO()
@@ -114,7 +119,13 @@ def describe_tables(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def describe_run(entry: Mapping[str, Any], log: Iterable[Mapping[str, Any]], path: str) -> dict[str, Any]:
-    """Describe a run: settings, test scores of the best epoch, and learning curve. An unfinished run has no scores."""
+    """Describe a run: settings, test scores of the best epoch, and learning curve. An unfinished run has no scores.
+
+    Args:
+        entry: the entry of the ledger, or the settings of an unfinished run.
+        log: the records of the epochs.
+        path: the folder of an unfinished run.
+    """
     best = entry.get("scores", {}).get("best", {})
     test = best.get("test", {})
     settings = entry.get("settings", {})

@@ -1,4 +1,4 @@
-"""Run the missing cells of the tables of the paper, the cheapest first, in parallel jobs, within a time limit."""
+"""The missing cells of the tables of the paper, run in parallel jobs within a time limit, the shortest first."""
 
 import os
 import statistics
@@ -25,7 +25,7 @@ _STOP_TIMEOUT = 60.0  # seconds that a run has to stop before it is killed
 
 
 class PlannedRun(NamedTuple):
-    """A run to do, and its expected duration."""
+    """A planned run, and its expected duration."""
 
     source: str  # name or path of the preset
     settings: RunSettings
@@ -39,7 +39,7 @@ class PlannedRun(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Cells of presets, models (all if empty) and seeds. Groups are run in order."""
+    """Cells of the tables: presets, models (all if empty) and the number of seeds. Groups are run in order."""
 
     presets: list[str]
     models: list[str]
@@ -55,14 +55,20 @@ class Group(NamedTuple):
         """
         presets, models, seeds, *more = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
         if more or not (seeds.strip() or "1").isdecimal():
-            raise InputError("groups", "look like PRESETS:MODELS:SEEDS", repr(text))
+            raise InputError("groups", "have the form PRESETS:MODELS:SEEDS", repr(text))
         return Group(split_names(presets), split_names(models), int(seeds.strip() or 1))
 
 
 def missing_in(
     groups: Sequence[Group], *, ledger_path: Path = ledger.LEDGER, folder: Path = Path("runs")
 ) -> list[PlannedRun]:
-    """Find the missing cells of all groups, in the order of the groups, each once."""
+    """Find the missing cells of all groups, in the order of the groups, each once.
+
+    Args:
+        groups: the groups.
+        ledger_path: the ledger of finished runs.
+        folder: the folder of the runs.
+    """
     cells: dict[str, PlannedRun] = {}
     for group in groups:
         for cell in missing(group.presets, group.models, seeds=group.seeds, ledger_path=ledger_path, folder=folder):
@@ -83,7 +89,15 @@ def missing(
     ledger_path: Path = ledger.LEDGER,
     folder: Path = Path("runs"),
 ) -> list[PlannedRun]:
-    """Find the cells of the tables of the paper that are not in the ledger, the cheapest first."""
+    """Find the cells of the tables of the paper that are not in the ledger, the shortest first.
+
+    Args:
+        presets: the presets. Empty: those of the tables.
+        models: the models. Empty: all models.
+        seeds: the number of seeds.
+        ledger_path: the ledger of finished runs.
+        folder: the folder of the runs.
+    """
     entries = _timed_entries(ledger_path)
     # Runs on other series or on an earlier version of the data do not count.
     done = {
@@ -99,7 +113,13 @@ def missing(
 def find_runs(
     group: Group, places: Sequence[Path], *, ledger_path: Path = ledger.LEDGER
 ) -> tuple[list[RunFolder], list[PlannedRun]]:
-    """Find the finished runs of a group below ``places``, and its missing cells, with folders in the first place."""
+    """Find the finished runs of a group, and its missing cells.
+
+    Args:
+        group: the group.
+        places: the folders that are searched. The missing runs have folders in the first of them.
+        ledger_path: the ledger with the times of runs.
+    """
     finished = {
         folder.settings.hash: folder
         for folder in find_folders([place for place in places if place.is_dir()])
@@ -148,7 +168,7 @@ def reproduce(
     data_dir: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
-    """Run cells with `cru run --resume`, one thread each, and stop the running ones at the end of the time.
+    """Run cells with `cru run --resume`, one thread each, and stop the running ones at the time limit.
 
     Args:
         cells: the runs, in order.
@@ -156,7 +176,7 @@ def reproduce(
         jobs: number of parallel runs.
         ledger_path: the ledger of the runs.
         data_dir: folder of the raw files.
-        say: called with progress messages.
+        say: the function to call with progress messages.
 
     Returns:
         The titles of the failed runs.
@@ -208,7 +228,7 @@ def _start(cell: PlannedRun, ledger_path: Path, data_dir: Path | str | None) -> 
 def _stop(running: Mapping["subprocess.Popen[bytes]", tuple[PlannedRun, float]], say: Callable[[str], None]) -> None:
     for process, (cell, _) in running.items():
         process.terminate()
-        say(f"stop   {cell.title}: its last epoch is kept")
+        say(f"stop   {cell.title}: its last epoch is stored")
     for process in running:
         try:
             process.wait(_STOP_TIMEOUT)
@@ -232,8 +252,8 @@ def _speed_ratio(entries: Iterable[Mapping[str, Any]]) -> float | None:
 def _expected(settings: RunSettings, folder: Path, entries: Iterable[Mapping[str, Any]]) -> float:
     """Estimate the seconds of the remaining epochs.
 
-    Use the first that the ledger has: this model on this preset, this model on this dataset, other models on this
-    preset. Otherwise scale the time of the paper by `_speed_ratio`.
+    Use the first of these times that the ledger has: this model on this preset, this model on this dataset, other
+    models on this preset. Otherwise, scale the time of the paper by `_speed_ratio`.
     """
     name, preset = settings.model.name, str(settings.preset)
     if name in NAIVE:

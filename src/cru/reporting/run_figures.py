@@ -1,4 +1,4 @@
-"""Draw figures from the folders of runs, by name."""
+"""Figures from the folders of runs, by name."""
 
 from collections.abc import Callable
 from pathlib import Path

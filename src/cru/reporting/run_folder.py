@@ -1,4 +1,4 @@
-"""Read the folder of a run: settings, learning curve, scores, and the predictions of its model."""
+"""The folder of a run: settings, learning curve, scores, and the predictions of its model."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class RunFolder(NamedTuple):
         return self.settings.preset or data_key(self.settings.as_dict(), any_seed=True)
 
     def check(self, test: SeriesSet) -> None:
-        """Raise if the test series are not those of the run. A run can have series from outside its settings."""
+        """Raise ValueError if the test series are not those of the run, which can have series outside its settings."""
         if self.record is None:
             return
         expected = self.record["series"]["test"], tuple(self.record.get("features", {}).get("names", test.names))
@@ -167,6 +167,12 @@ def predict_test_series(
     """Predict the first ``count`` test series of each run, with the model of its best epoch.
 
     Consecutive runs with the same data load them once.
+
+    Args:
+        folders: the runs.
+        count: the number of test series. None: all.
+        data_dir: the folder of the raw files.
+        allow_code: whether models outside this library may be imported.
     """
     key, test = "", None
     for folder in folders:
@@ -183,7 +189,17 @@ def load_test(folder: RunFolder, *, data_dir: Path | str | None = None) -> Serie
 def predict_run(
     folder: RunFolder, test: SeriesSet, *, count: int | None = None, allow_code: bool = False
 ) -> RunPredictions:
-    """Predict the first ``count`` of the test series of a run. Raise if they are not those of the run."""
+    """Predict the first test series of a run.
+
+    Args:
+        folder: the run.
+        test: the test series.
+        count: the number of test series to predict. None: all.
+        allow_code: whether a model outside this library may be imported.
+
+    Raises:
+        ValueError: the test series are not those of the run.
+    """
     folder.check(test)
     part = test.first(count)
     return RunPredictions(folder, part, list(predict_series(load_model(folder.path, allow_code=allow_code), part)))

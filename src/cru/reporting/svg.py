@@ -1,4 +1,4 @@
-"""Draw a small figure of one series as SVG text, for notebooks. It needs no library."""
+"""A small figure of one series as SVG text, for notebooks. It needs no library."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -16,7 +16,7 @@ _TICKS = 4
 
 
 class SeriesFigure(NamedTuple):
-    """What the figure of a series shows. Times are numbers, and labels are texts."""
+    """The content of the figure of a series. Times are numbers, and labels are texts."""
 
     title: str
     times: Float[np.ndarray, " observation"]
@@ -29,7 +29,7 @@ class SeriesFigure(NamedTuple):
 
 
 def draw_series(figure: SeriesFigure) -> str:
-    """Draw observations, mean, bands and forecast of one variable.
+    """Draw observations, mean, intervals and forecast of one variable.
 
     >>> from cru.reporting.svg import SeriesFigure, draw_series
     >>> line, none = np.array([0.0, 1.0]), np.empty(0)
@@ -70,7 +70,7 @@ def draw_series(figure: SeriesFigure) -> str:
     if _LEFT + 8 * len(first + middle) < last < _WIDTH - _RIGHT - 8 * len(middle + final):  # room for all three
         parts.append(_text(last, _HEIGHT - 8, middle, "middle"))
     parts.append(_text(_WIDTH - _RIGHT, _HEIGHT - 8, final, "end"))
-    words = f"{figure.title}: {len(figure.values)} observations, mean, bands and forecast"
+    words = f"{figure.title}: {len(figure.values)} observations, mean, intervals and forecast"
     return (
         f'<svg role="img" aria-label="{escape(words)}" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" '
         f'style="max-width:{_WIDTH:g}px;width:100%" stroke="currentColor" xmlns="http://www.w3.org/2000/svg">'

@@ -1,4 +1,4 @@
-"""Measure the seconds of an epoch, separately from the runs, whose machine may have been busy."""
+"""The seconds of an epoch, measured separately from the runs, whose machine may be busy."""
 
 import json
 import time
@@ -22,7 +22,13 @@ from cru.training.settings import RunSettings
 
 
 def best(work: Callable[[], Any], repeats: int = 7, enough: float = 20.0) -> float:
-    """Measure the CPU seconds of the fastest of ``repeats`` calls. Stop after ``enough`` seconds and two calls."""
+    """Measure the CPU seconds of the fastest of several calls.
+
+    Args:
+        work: the function to call.
+        repeats: the largest number of calls.
+        enough: the seconds after which no call follows, except the second one.
+    """
     times: list[float] = []
     while len(times) < min(repeats, 2) or (len(times) < repeats and sum(times) < enough):
         start = time.process_time()
@@ -36,7 +42,7 @@ EPOCHS = 3
 
 
 class Stopwatch(Callback):
-    """Measure the time of each epoch without its validation."""
+    """A callback that measures the time of each epoch without its validation."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now, self.seconds = now, list[float]()
@@ -59,6 +65,11 @@ def measure_epoch(settings: RunSettings, splits: Splits, *, epochs: int = EPOCHS
     """Measure the seconds of a training epoch with one thread: the fastest of ``epochs``.
 
     On a CPU this is CPU time, which other processes affect least.
+
+    Args:
+        settings: the settings of the run.
+        splits: the series.
+        epochs: the number of epochs.
     """
     settings = replace(settings, training=replace(settings.training, epochs=epochs, patience=None, minutes=None))
     engine, threads = Engine(), torch.get_num_threads()
@@ -82,7 +93,18 @@ def measure_presets(
     data_dir: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Measure every trained model of each preset, or only ``models``. Yield one preset after another."""
+    """Measure the seconds of an epoch of every trained model of each preset.
+
+    Args:
+        presets: the presets.
+        models: the models. Empty: all models of a preset.
+        epochs: the number of measured epochs.
+        data_dir: the folder of the raw files.
+        say: the function to call with progress messages.
+
+    Yields:
+        A preset, and the seconds of each model.
+    """
     for preset in presets:
         seconds: dict[str, float] = {}
         data = None
@@ -96,7 +118,7 @@ def measure_presets(
 
 
 def add_seconds(path: Path, preset: str, seconds: dict[str, float]) -> None:
-    """Write the seconds of a preset and replace earlier ones."""
+    """Write the seconds of each model of a preset to a file, and replace earlier ones."""
     known = read_json(path) if path.is_file() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(known | {preset: seconds}, indent=1) + "\n").encode())

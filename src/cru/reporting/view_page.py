@@ -1,4 +1,4 @@
-"""Write the page of a table and its model: observations, curves, gaps and scores in one self-contained HTML file.
+"""The page of a table and its model: observations, curves, gaps and scores in one self-contained HTML file.
 
 The script of the page decodes one series at a time. So a page of 1 000 series opens and changes series quickly.
 """
@@ -47,18 +47,18 @@ SETTINGS = ViewSettings()
 
 
 class Detail(NamedTuple):
-    """How much of a series the page keeps."""
+    """The numbers of points and observations of a series on the page."""
 
     points: int  # largest number of points of a curve
     observations: int  # largest number of observations of a variable
 
     @staticmethod
     def of(points: int) -> "Detail":
-        """Return the detail of curves with so many points."""
+        """Return the detail of curves with at most ``points`` points."""
         return Detail(points, 3 * points)
 
     def curve_points(self, rows: Any) -> Any:
-        """Return the number of points of the curves of a series with so many time points: one or an array."""
+        """Return the number of points of the curves of series with ``rows`` time points, a number or an array."""
         return np.minimum(self.points, np.maximum(SETTINGS.short_curve, 2 * rows))
 
 
@@ -77,17 +77,17 @@ class VariableView:
 
 @dataclass(frozen=True)
 class SeriesView:
-    """One series of the page: its place in the map of gaps, and its details unless the page is too small for them."""
+    """One series of the page: its id, the times of observations and curves, and its variables."""
 
     id: str
-    times: Float64[np.ndarray, " row"]  # of the kept observations
+    times: Float64[np.ndarray, " row"]  # of the shown observations
     curve_times: Float64[np.ndarray, " point"]
     last: float  # time of the last observation, where the forecast starts
     variables: Sequence[VariableView] = field(default_factory=tuple)
 
 
 class TimeAxis(NamedTuple):
-    """Store times as 32-bit numbers of ticks after the first one."""
+    """The encoding of times as 32-bit numbers of ticks after the first one."""
 
     first: float
     tick: float
@@ -159,10 +159,10 @@ def encode_curves(curves: Float[np.ndarray, "curve point"]) -> dict[str, Any]:
 
 
 def encode_bins(times: Float[np.ndarray, " row"], bins: int, full: float) -> str:
-    """Encode how densely the time span of a series is observed, as bytes from 0 to 255 for equal parts of the span.
+    """Encode the density of the observations in equal parts of the time span of a series, as bytes from 0 to 255.
 
     Args:
-        times: of the observations, one entry for each observed value.
+        times: the times of the observations, one entry for each observed value.
         bins: number of parts.
         full: number of values in a part that counts as dense.
     """
@@ -180,13 +180,13 @@ def choose_detail(
     curves: int,
     size: int,
 ) -> tuple[Detail, int]:
-    """Choose how much of each series fits into a page.
+    """Choose the numbers of points and observations of a series that fit into a page.
 
     Args:
         rows: number of time points of each series.
         counts: number of observations of each series and variable.
         curves: number of curves of a variable, with components.
-        size: in bytes.
+        size: the largest size in bytes.
 
     Returns:
         The finest detail that fits, and the number of series that fit.
@@ -230,7 +230,7 @@ def choose_curve_times(
     """Choose the times of the curves: times of observations, the inside of long gaps, and a forecast.
 
     Args:
-        times: of the observations of a series, sorted.
+        times: the times of the observations of a series, sorted.
         ahead: length of the forecast.
         points: largest number of times.
         causal: whether the model runs forward. Its curve jumps at an observation, so times just before it are added.
@@ -254,7 +254,7 @@ def choose_curve_times(
 
 
 def _thin_times(seen: np.ndarray, most: int) -> np.ndarray:
-    """Keep at most ``most`` times: the edges of the longest gaps, and others at equal distances in the list."""
+    """Select at most ``most`` times: the edges of the longest gaps, and others at equal distances in the list."""
     if len(seen) <= most:
         return seen
     longest = np.argsort(-np.diff(seen), kind="stable")[: most // 8]

@@ -1,4 +1,4 @@
-"""Training: settings, presets, the training loop with checkpoints, and whole runs."""
+"""Training: settings, presets, the training loop with checkpoints, and complete runs."""
 
 from cru.training.paper import create_paper, paper_options
 from cru.training.presets import models_of, presets, settings_for

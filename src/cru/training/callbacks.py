@@ -15,13 +15,19 @@ from cru.progress import Output, ProgressBar, default_stream, format_duration, i
 
 
 class Callback:
-    """Base callback; all hooks are no-ops."""
+    """The base class of callbacks, whose methods do nothing."""
 
     def on_stage(self, name: str) -> None:
         """Handle the start of a stage before or after the training, such as "calibration"."""
 
     def on_start(self, epochs: int, batches: int, history: list[dict[str, Any]]) -> None:
-        """Handle the start of the training, or its continuation after the epochs in ``history``."""
+        """Handle the start of the training, or its continuation.
+
+        Args:
+            epochs: the number of epochs.
+            batches: the number of batches of an epoch.
+            history: the records of the epochs that are done.
+        """
 
     def on_step(self, number: int, loss: float) -> None:
         """Handle the end of a batch. ``loss`` is the mean of the epoch so far."""
@@ -38,7 +44,7 @@ class Callback:
 
 
 class CallbackList(Callback):
-    """Call several callbacks in order."""
+    """A callback that calls several callbacks in order."""
 
     def __init__(self, *callbacks: Callback) -> None:
         self.callbacks = callbacks
@@ -74,7 +80,7 @@ class CallbackList(Callback):
 
 
 class JsonLog(Callback):
-    """Write one JSON line per epoch. A run that continues rewrites the lines of its checkpoint first."""
+    """A callback that writes one JSON line per epoch. A continued run first rewrites the lines of its checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,7 +96,7 @@ class JsonLog(Callback):
 
 
 class LineProgress(Callback):
-    """Print one plain line per epoch, for pipes and log files."""
+    """A callback that prints one plain line per epoch, for pipes and log files."""
 
     def __init__(self, stream: Output, minutes: float | None = None) -> None:
         self.stream, self.minutes = stream, minutes
@@ -113,7 +119,7 @@ class LineProgress(Callback):
 
 
 class BarProgress(Callback):
-    """Show a live bar on a terminal or in a notebook: epoch, loss, best validation score so far, time left."""
+    """A live bar on a terminal or in a notebook: epoch, loss, best validation score so far, time left."""
 
     def __init__(self, title: str, minutes: float | None = None, stream: Output | None = None) -> None:
         self.title, self.minutes, self.stream = title, minutes, stream
@@ -163,7 +169,7 @@ class BarProgress(Callback):
 
 
 class TensorBoard(Callback):
-    """Write curves for TensorBoard, an optional dependency."""
+    """A callback that writes curves for TensorBoard, an optional dependency."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -192,10 +198,11 @@ def make_progress_callback(
     """Make a callback that shows the progress of a training.
 
     Args:
-        title: what is trained.
+        title: the name of the training.
         minutes: the time limit of the training.
-        stream: where to write. Default: standard error, or standard output in a notebook.
-        lines: print a line per epoch if the output is neither a terminal nor a notebook. Otherwise nothing is printed.
+        stream: the output. Default: standard error, or standard output in a notebook.
+        lines: whether to print a line per epoch if the output is neither a terminal nor a notebook. False: print
+            nothing there.
     """
     stream = stream or default_stream()
     if is_live(stream):
@@ -204,7 +211,14 @@ def make_progress_callback(
 
 
 def time_left(spent: float, done: int, rest: int, minutes: float | None) -> float:
-    """Estimate the seconds that are left, from the seconds spent on the steps done, and from the time limit."""
+    """Estimate the seconds that are left.
+
+    Args:
+        spent: the seconds so far.
+        done: the number of finished steps.
+        rest: the number of steps that are left.
+        minutes: the time limit of the training. None: no limit.
+    """
     left = spent / done * rest
     return left if minutes is None else min(left, max(60 * minutes - spent, 0.0))
 
@@ -218,10 +232,10 @@ def format_validation(record: dict[str, Any], *, first: bool = False) -> str:
 
 
 class StopOnInterrupt(CallbackList):
-    """Let Ctrl-C end a training early, and keep its best epoch. Use it in a ``with`` statement around the training.
+    """A callback that lets Ctrl-C end a training early, with the weights of its best epoch.
 
-    Before the training and at the second Ctrl-C, KeyboardInterrupt is raised as usual. This class replaces Python's own
-    handler of Ctrl-C only, and only in the main thread.
+    Use it in a ``with`` statement around the training. Before the training and at the second Ctrl-C, KeyboardInterrupt
+    is raised as usual. The class replaces only Python's own handler of Ctrl-C, and only in the main thread.
 
     Args:
         callbacks: other callbacks, such as a progress bar. Leaving the ``with`` statement ends them.
@@ -255,12 +269,11 @@ class StopOnInterrupt(CallbackList):
 
     @property
     def warning(self) -> str | None:
-        """What Ctrl-C has changed, in a sentence. None if it has changed nothing."""
+        """A sentence about the effect of Ctrl-C. None if it has no effect."""
         if not self.cut or self.finished == self.epochs:
             return None
-        return (
-            f"Ctrl-C ended the training after {self.finished} of {self.epochs} epochs. The best epoch so far is kept."
-        )
+        done = f"{self.finished} of {self.epochs} epochs"
+        return f"Ctrl-C ended the training after {done}. The model has the weights of the best one."
 
     def __enter__(self) -> "StopOnInterrupt":
         main = threading.current_thread() is threading.main_thread()
@@ -280,5 +293,5 @@ class StopOnInterrupt(CallbackList):
         if not self.started or self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        what = "Calibration goes on" if self.ended else f"The training ends after {self.finished} complete epochs"
+        what = "The calibration continues" if self.ended else f"The training ends after {self.finished} complete epochs"
         sys.stderr.write(f"\n{what}. Press Ctrl-C again to stop without a result.\n")

@@ -16,7 +16,7 @@ _FORMAT = "cru checkpoint 2"
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write atomically: ``path`` is either complete or unchanged."""
+    """Write tensors and a JSON header atomically: ``path`` is either complete or unchanged."""
     write_atomically(path, pack_checkpoint(tensors, header))
 
 
@@ -32,7 +32,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read tensors and header.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: the file is truncated, damaged or not a checkpoint.
     """
     try:
@@ -60,9 +60,9 @@ def parse_checkpoint(content: bytes, path: Path) -> tuple[dict[str, Tensor], dic
 
 
 def check_writable(path: Path) -> None:
-    """Raise if ``path`` cannot be written. Call it before a long computation.
+    """Raise ValueError if ``path`` cannot be written. Call this function before a long computation.
 
-    It tries the nearest folder that exists.
+    The check writes a temporary file to the nearest folder that exists.
     """
     whole = path.absolute()
     folder = whole if whole.is_dir() else next(parent for parent in whole.parents if parent.exists())

@@ -1,4 +1,4 @@
-"""Make the series, with their task, and the model from the settings of a run."""
+"""The series with their task, and the model, from the settings of a run."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,7 +16,16 @@ from cru.training.settings import RunSettings, checked
 
 
 def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, progress: bool = False) -> Splits:
-    """Load training, validation and test series of a run and apply the task. The data seed fixes every draw."""
+    """Load training, validation and test series of a run and apply the task. The data seed determines every draw.
+
+    Args:
+        settings: the settings of the run.
+        data_dir: the folder of the raw files.
+        progress: whether to show a progress bar.
+
+    Raises:
+        ValueError: the dataset, the task or an option is unknown or not valid.
+    """
     data, seed = settings.data, settings.data.seed or 0
     if data.task not in TASKS:
         raise ValueError(f"there is no task {data.task!r}; {did_you_mean(data.task, TASKS)}")
@@ -54,7 +63,16 @@ def make_model(settings: RunSettings, train: SeriesSet) -> Model:
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
-    """Raise unless every option is a keyword of the function and has its type."""
+    """Check that every option is a keyword of a function and has its type.
+
+    Args:
+        function: the function.
+        options: the options.
+        where: the name of the section, for errors.
+
+    Raises:
+        ValueError: an option is unknown or has another type.
+    """
     known = {
         name: parameter.annotation
         for name, parameter in inspect.signature(function).parameters.items()

@@ -1,4 +1,4 @@
-"""Train a model: epochs of shuffled batches, a validation after each, and the weights of the best epoch."""
+"""The training loop: epochs of shuffled batches, a validation after each, and the weights of the best epoch."""
 
 import math
 import os
@@ -39,14 +39,14 @@ class Progress:
     def done(self, settings: TrainingSettings) -> bool:
         """Return whether training ends: by the number of epochs, the time limit or early stopping.
 
-        A cosine schedule improves most when its rate falls, so that early stopping waits for its second half.
+        A model improves most in the second half of a cosine schedule, so early stopping waits for this half.
         """
         share = max(self.epoch / settings.epochs, self.share_of_time(settings) if self.epoch else 0.0)
         waited = settings.patience is not None and self.epoch - self.best_epoch >= settings.patience
         return share >= 1 or (waited and (settings.schedule != "cosine" or share >= 0.5))
 
     def share_of_time(self, settings: TrainingSettings) -> float:
-        """Return the fraction of the time limit that is used, or 0 without a limit.
+        """Return the used fraction of the time limit, or 0 without a limit.
 
         The limit counts processor time, so that other programs on the machine do not shorten the training.
         """
@@ -57,7 +57,7 @@ class Progress:
 
 
 class Checkpointer:
-    """Keep the weights of the best epoch in memory. A subclass can keep them elsewhere."""
+    """A store of the weights of the best epoch in memory. A subclass can store them elsewhere."""
 
     def save(self, loop: "Loop", *, better: bool) -> None:
         """Save a finished epoch. ``better`` means that its validation score is the best so far."""
@@ -70,14 +70,14 @@ class Checkpointer:
 
 
 class Engine:
-    """Where the training loop runs: in one process, or in those that `torchrun` or `accelerate launch` started.
+    """The processes of a training loop: one, or those that `torchrun` or `accelerate launch` started.
 
-    After the backward pass, the gradients of the processes are added up, weighted by what each of them counted. For a
-    loss that is a mean over time points with a target, a step is therefore the same for any number of processes.
+    After the backward pass, the gradients of the processes are averaged, weighted by their numbers of time points with
+    a target. For a loss that is a mean over such time points, a step is the same for any number of processes.
 
     Attributes:
-        device: where this process computes.
-        share: the number of this process, and of how many.
+        device: the device of this process.
+        share: the index of this process, and the number of processes.
 
     Raises:
         MissingExtraError: there are several processes, and accelerate is not installed.
@@ -94,11 +94,11 @@ class Engine:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes and prints for all."""
+        """Whether this is the only process that writes and prints."""
         return self.share[0] == 0
 
     def first(self) -> Any:
-        """Return a context that one process on each machine passes before the others, to fill a cache, for example."""
+        """Return a context that one process of each machine enters before the others, to fill a cache, for example."""
         return nullcontext() if self._accelerator is None else self._accelerator.local_main_process_first()
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -116,7 +116,16 @@ class Engine:
         return summed
 
     def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:
-        """Compute the weighted mean of loss and gradients over the processes, and the sum of the weights."""
+        """Compute the weighted mean of loss and gradients over the processes, and the sum of the weights.
+
+        Args:
+            module: the module, whose gradients are replaced by their means.
+            loss: the loss of this process.
+            weight: the weight of this process.
+
+        Returns:
+            The mean loss, and the sum of the weights.
+        """
         if self._accelerator is None:
             return float(loss.detach()), weight
         grads = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
@@ -134,7 +143,7 @@ class Engine:
 
 
 class Loop:
-    """Train a model on series.
+    """The training of a model on series.
 
     All random numbers depend on (seed, epoch) only. An interrupted run that continues from its last checkpoint
     therefore reaches the same weights.
@@ -144,11 +153,11 @@ class Loop:
         model: the model, which is trained in place and moved to the device of ``engine``.
         train: training series with a task.
         validation: series that determine the best epoch.
-        seed: determines the order of the series and the random numbers of the model.
+        seed: the seed of the order of the series and of the random numbers of the model.
         engine: the processes that train together. Default: those that `torchrun` started.
-        checkpointer: stores the best epoch. Default: in memory.
-        callback: called at the start, after each step and epoch, and at the end.
-        renew: makes the training series of each epoch, counted from 0. Their number must not change.
+        checkpointer: the store of the best epoch. Default: in memory.
+        callback: the callback of the start, of each step and epoch, and of the end.
+        renew: the function that makes the training series of each epoch, counted from 0. Their number must not change.
 
     Raises:
         InputError: ``settings.monitor`` is not a score of the task.
@@ -184,10 +193,10 @@ class Loop:
         self.batches = math.ceil(len(train) / self.settings.batch_size)
 
     def run(self) -> Progress:
-        """Train until all epochs are done, or until the time limit, early stopping or the callback ends it.
+        """Train until all epochs are done, or until the time limit, early stopping or the callback ends the training.
 
         Raises:
-            RunError: the loss or its gradient was not finite in ``max_skipped`` consecutive steps.
+            RunError: the loss or its gradient is not finite in ``max_skipped`` consecutive steps.
         """
         self.callback.on_start(self.settings.epochs, self.batches, self.progress.history)
         cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
@@ -248,7 +257,7 @@ class Loop:
         }
 
     def _step(self, chosen: np.ndarray, epoch: int, number: int) -> tuple[float, float, float]:
-        """Run one step of the optimizer on the series ``chosen``, in all processes together.
+        """Compute one step of the optimizer on the series ``chosen``, in all processes together.
 
         Return the loss, the number of time points in its mean, and the norm of the gradient before clipping.
         """
@@ -266,7 +275,7 @@ class Loop:
         loss.backward()  # type: ignore[no-untyped-call]
         mean, points = self.engine.average(self.model, loss, points)
         norm = clip_gradient(self.model, self.settings.clip or math.inf)
-        clipped = min(norm, self.settings.clip or math.inf)  # Adam squares it: an overflow would stay in its moments
+        clipped = min(norm, self.settings.clip or math.inf)  # Adam squares it: an overflow would remain in its moments
         if math.isfinite(mean) and math.isfinite(norm) and clipped < torch.finfo(self.model.dtype).max ** 0.5:
             self.optimizer.step()
             self.progress.skipped_in_a_row = 0
@@ -293,7 +302,12 @@ class Loop:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
-    """Compute the learning rate of step ``step`` (from 0) of ``steps``.
+    """Compute the learning rate of a step.
+
+    Args:
+        settings: the settings of the schedule.
+        step: the number of the step, from 0.
+        steps: the number of all steps.
 
     >>> from cru.training import TrainingSettings
     >>> from cru.training.loop import learning_rate

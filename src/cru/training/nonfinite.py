@@ -9,9 +9,17 @@ from cru.models import Model
 
 
 def nonfinite_error(model: Model, batch: Batch, *, epoch: int, number: int, skipped: int) -> RunError:
-    """Make an error that names the epoch, the batch, the series and the parameter."""
+    """Make an error that names the epoch, the batch, the series and the parameter.
+
+    Args:
+        model: the model.
+        batch: the batch of the last step.
+        epoch: the number of the epoch.
+        number: the number of the batch.
+        skipped: the number of consecutive non-finite steps.
+    """
     return RunError(
-        f"the loss or its gradient was not finite in {skipped} steps in a row, so training stops at epoch {epoch}, "
+        f"the loss or its gradient was not finite in {skipped} consecutive steps, so training stops at epoch {epoch}, "
         f"batch {number}: {_series(model, batch)}; {_parameter(model)}. Try a smaller training.learning_rate, "
         "training.clip=1.0 or training.dtype=float64, in a new folder."
     )

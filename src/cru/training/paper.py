@@ -1,4 +1,4 @@
-"""Make models with the sizes of the paper. The presets define the sizes, the datasets everything else."""
+"""Models with the sizes of the paper. The presets define the sizes, and the datasets define the rest of the spec."""
 
 from dataclasses import fields
 from typing import Any
@@ -51,7 +51,13 @@ def paper_options(name: str, dataset: str) -> dict[str, Any]:
 
 
 def create_paper(name: str, dataset: str, spec: Spec | None = None, **options: Any) -> Model:
-    """Make a model with the sizes of the paper on a dataset. ``options`` replace these sizes.
+    """Make a model with the sizes of the paper on a dataset.
+
+    Args:
+        name: the name of the model.
+        dataset: the dataset.
+        spec: the spec of the data. None: that of the dataset.
+        options: options that replace the sizes.
 
     >>> from cru.training import create_paper
     >>> create_paper("cru", "pendulum-regression").num_parameters

@@ -33,7 +33,7 @@ def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[st
 
     Args:
         preset: name of a preset, or path of a TOML file.
-        model: name of a model. Your own model, "module:Class", gets the settings that all models of the preset share.
+        model: name of a model. Your own model, "module:Class", has the settings that all models of the preset share.
         seed: seed of the run.
         changes: changed settings, such as "training.epochs=5".
 
@@ -107,7 +107,7 @@ def _published(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_sections(preset: str, table: Mapping[str, Any]) -> None:
-    """Raise for unknown sections, and for values in place of sections."""
+    """Raise ValueError for unknown sections, and for values in place of sections."""
     _check_keys(preset, "", table, ("about", "published", "models", *_SECTIONS))
     for model, own in table.get("models", {}).items():
         _check_keys(preset, f"models.{model}.", own, _SECTIONS)
@@ -133,7 +133,7 @@ def parse_change(change: str) -> tuple[list[str], Any]:
     key, equals, text = change.partition("=")
     keys = [part.strip() for part in key.split(".")]
     if not equals or not all(keys):
-        raise ValueError(f"a setting must look like training.epochs=5, got {change!r}.")
+        raise ValueError(f"a setting must have the form training.epochs=5, got {change!r}.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -200,6 +200,6 @@ def changed_from_preset(settings: RunSettings) -> list[str]:
 
 
 def compare_with_preset(settings: RunSettings, *, own_series: bool) -> dict[str, Any]:
-    """Return which settings differ from those of the preset, and whether they make the run shorter."""
+    """Return the settings that differ from those of the preset, and whether they make the run shorter."""
     changed = [*changed_from_preset(settings), *(["splits"] if own_series else [])]
     return {"changed": changed, "shortened": any(key in _SHORTENING for key in changed)}

@@ -1,4 +1,4 @@
-"""A complete run in a folder: load data, train, score on the test set."""
+"""A complete run in a folder: the data, the training, and the scores on the test set."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def run(
     engine: Engine | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Train and score a model in the folder ``out``, or continue the run that is there.
+    """Train and score a model in the folder ``out``, or continue its run.
 
     >>> from cru.training import run
     >>> settings = cru.training.settings_for("pendulum-regression", "gru-dt", changes=["training.epochs=5"])
@@ -63,9 +63,9 @@ def run(
         splits: series that replace the dataset of the settings.
         data_dir: folder of the raw files.
         resume: whether to continue the run in ``out``.
-        callback: called during training.
+        callback: the callback of the training.
         engine: the processes that train together.
-        progress: whether to show the progress of loading the data.
+        progress: whether to show a progress bar while the data are loaded.
 
     Returns:
         The record of the run, as in result.json and in the ledger.
@@ -96,7 +96,19 @@ def run(
 
 
 def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | None:
-    """Return the checkpoint to continue from, or None for a new run. Raise if the folder holds another run."""
+    """Check the folder of a run.
+
+    Args:
+        out: the folder.
+        settings: the settings of the run.
+        resume: whether to continue a run.
+
+    Returns:
+        The checkpoint to continue from. None: a new run.
+
+    Raises:
+        ValueError: the folder holds other files or another run.
+    """
     last, result = out / "last.safetensors", out / "result.json"
     if not (last.exists() or result.exists()):
         other = [path.name for path in out.glob("[!.]*") if path.name not in _INITIAL_FILES]
@@ -158,14 +170,14 @@ def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
 
 
 class RunCheckpointer(Checkpointer):
-    """Write the best and the last epoch of a run to its folder. One process writes for all."""
+    """A store of the best and the last epoch of a run in its folder. Only one process writes."""
 
     def __init__(self, folder: Path, settings: RunSettings) -> None:
         self.folder, self.settings = folder, settings
         self.best, self.last = folder / "best.safetensors", folder / "last.safetensors"
 
     def save(self, loop: Loop, *, better: bool) -> None:
-        """Write the weights and the state that is needed to continue."""
+        """Write the weights, and the state for a continuation."""
         if better:
             self.write_best(loop)
         self._write(loop, self.last, with_prefix("optimizer.", pack_optimizer(loop.optimizer)))

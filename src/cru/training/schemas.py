@@ -11,7 +11,7 @@ _Scores = dict[str, AnyNumber]
 
 
 class ScoresSchema(OpenSchema):
-    """Scores of one set of series. ``scored`` names the table of the headline score."""
+    """Scores of one set of series. ``scored`` is the key of the main score."""
 
     scored: Literal["all", "hidden"]
     all: _Scores

@@ -59,7 +59,7 @@ class TrainingSettings:
     clip: float | None = None  # largest norm of the gradient
     dtype: Literal["float32", "float64"] = "float32"
     monitor: Literal["mse", "mae", "nll", "crps"] = "mse"  # validation score that determines the best epoch
-    keep: Literal["best", "last"] = "best"  # epoch whose weights the run keeps and scores
+    keep: Literal["best", "last"] = "best"  # epoch whose weights the run stores and scores
     patience: int | None = None  # epochs without a better score before early stopping
     minutes: float | None = None  # time limit of the training; the current epoch is finished
     max_skipped: int = 5  # consecutive steps with a non-finite loss or gradient before training fails
@@ -133,7 +133,16 @@ _type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_h
 
 
 def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
-    """Make a settings dataclass from nested tables. The error for an unknown key suggests the closest one."""
+    """Make a settings dataclass from nested tables.
+
+    Args:
+        kind: the dataclass.
+        table: the settings by name.
+        where: the name of the section with a dot, for errors.
+
+    Raises:
+        ValueError: a key is unknown, missing or not valid. The message suggests the closest key.
+    """
     hints = _type_hints(kind)
     for key in table:
         if key not in hints:
@@ -156,7 +165,16 @@ def differences(ours: RunSettings, theirs: RunSettings) -> list[str]:
 
 
 def checked(hint: Any, value: Any, where: str) -> Any:
-    """Return ``value`` if it has the type of the annotation ``hint``, otherwise raise."""
+    """Return a value that has the type of an annotation.
+
+    Args:
+        hint: the annotation.
+        value: the value.
+        where: the name of the setting, for errors.
+
+    Raises:
+        InputError: the value has another type.
+    """
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise InputError(where, "be a table of settings", repr(value))
@@ -180,7 +198,7 @@ def checked(hint: Any, value: Any, where: str) -> Any:
 
 
 def _describe_types(options: tuple[Any, ...]) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
+    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): '"none"'}
     return " or ".join(
         ", ".join(repr(choice) for choice in typing.get_args(o))
         if typing.get_origin(o) is Literal

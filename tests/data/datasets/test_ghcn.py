@@ -50,7 +50,7 @@ def test_text_that_is_no_dly_is_refused():
         ValueError, match=r"x.dly must .* number in columns 16-17: line 2 begins with 'USC000000011990 1"
     ):
         parse(line + "\n" + line.replace("199001", "1990 1") + "\n")
-    with pytest.raises(ValueError, match=r"31 whole numbers: the one that begins with 'USC00000001199001TMAX'"):
+    with pytest.raises(ValueError, match=r"31 integers: the one that begins with 'USC00000001199001TMAX'"):
         parse(line.replace("  215", "21.5 ") + "\n")
     with pytest.raises(ValueError, match=r"there is none"):
         parse("")
@@ -86,5 +86,7 @@ def test_truncated_and_foreign_archives_are_one_sentence(tmp_path: Path):
     ):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name} must be a whole gzip archive, but it is truncated or damaged"):
+        with pytest.raises(
+            ValueError, match=rf"{name} must be a complete gzip archive, but it is truncated or damaged"
+        ):
             list(ghcn.contents([path]))

@@ -1,4 +1,4 @@
-"""Draw pendulum images with Pillow: a thick line on a canvas, reduced with a Lanczos filter."""
+"""Pendulum images: a thick line on a canvas, drawn with Pillow and reduced with a Lanczos filter."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _TAYLOR = [1 / float(np.prod(np.arange(1.0, n + 1))) * (-1) ** (n // 2) for n in
 def draw_lines(angle: Float64[np.ndarray, " row"]) -> UInt8[np.ndarray, "row 24 24"]:
     """Draw a line from the centre towards (sin, cos) for each angle. y points down.
 
-    Pillow draws lines between whole pixels, so only 430 different images exist. Each is drawn once.
+    Pillow draws lines between integer pixels, so only 430 different images exist. Each is drawn once.
     """
     end_x = (CANVAS / 2 + LINE_LENGTH * sine(angle)).astype(np.int64)
     end_y = (CANVAS / 2 + LINE_LENGTH * sine(angle + np.pi / 2)).astype(np.int64)

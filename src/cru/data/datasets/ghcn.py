@@ -1,4 +1,4 @@
-"""Read the fixed-width lines of NOAA's GHCN-Daily. One line holds one month of one element at one station.
+"""The fixed-width lines of NOAA's GHCN-Daily. One line holds one month of one element at one station.
 
 Columns 1-11 are the station, 12-15 the year, 16-17 the month, 18-21 the element. Then each of 31 days has a value (5
 characters) and three flags (measurement, quality, source; 1 character each). -9999 is missing. Values with a quality
@@ -41,7 +41,16 @@ def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: range) -> Grid:
-    """Read the given elements and years of all stations that have them."""
+    """Read the given elements and years of all stations that have them.
+
+    Args:
+        files: name and content of each file of lines.
+        elements: the elements to read, such as "PRCP".
+        years: the years to read.
+
+    Raises:
+        ValueError: a line is damaged, or there is no line of these elements and years.
+    """
     wanted = np.array(elements, "S4")
     kept, months = [], []
     for name, text in files:
@@ -62,7 +71,7 @@ def parse(files: Iterable[tuple[str, bytes]], elements: Sequence[str], years: ra
         months.append((year - 1970) * 12 + month - 1)
     if not sum(len(lines) for lines in kept):
         raise ValueError(
-            f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}, "
+            f"the .dly files must hold lines of {', '.join(elements)} from {years.start} to {years.stop - 1}: "
             "there is none."
         )
     stations = np.unique(np.concatenate([_field(lines, 0, 11) for lines in kept]))
@@ -105,7 +114,7 @@ def _field(lines: UInt8[np.ndarray, "line width"], start: int, stop: int) -> np.
 def _whole(
     name: str, lines: UInt8[np.ndarray, "line width"], number: Int64[np.ndarray, " chosen"], start: int, stop: int
 ) -> Int64[np.ndarray, " chosen"]:
-    """Parse columns of the lines with these numbers (the first is 1) as whole numbers without a sign."""
+    """Parse columns of the lines with these numbers (the first is 1) as integers without a sign."""
     digits = lines[number - 1, start:stop].astype(np.int64) - ord("0")
     wrong = ((digits < 0) | (digits > 9)).any(1)
     if wrong.any():
@@ -130,7 +139,7 @@ def _measurements(lines: UInt8[np.ndarray, "line width"]) -> Float32[np.ndarray,
         if wrong.any() or not is_digit.any(-1).all():
             line = int((wrong.any(-1) | ~is_digit.any(-1)).any(1).argmax())
             found = lines[start + line, :21].tobytes().decode("latin-1")
-            raise ValueError(f"a .dly line must hold 31 whole numbers: the one that begins with {found!r} does not.")
+            raise ValueError(f"a .dly line must hold 31 integers: the one that begins with {found!r} does not.")
         number = np.where(is_digit, digits, 0) @ np.array([10_000, 1_000, 100, 10, 1], np.int32)
         number = np.where((text == ord("-")).any(-1), -number, number)
         missing = (number == -9999) | (quality != ord(" "))

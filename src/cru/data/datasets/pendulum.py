@@ -1,6 +1,6 @@
 """The pendulum of Becker et al. 2019: simulated, drawn as 24 x 24 images, and sampled at irregular times.
 
-Images and targets are computed with additions and multiplications only. So a seed gives the same data on every machine.
+Images and targets need only additions and multiplications. So a seed gives the same data on every machine.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,13 @@ def load(
 ) -> Splits:
     """Load 2 000 training, 1 000 validation and 1 000 test sequences. They are simulated once per seed and cached.
 
-    With ``joined``, the training set includes the validation sequences. ``data_dir`` has no effect.
+    Args:
+        variant: the data of interpolation or of regression.
+        data_dir: without effect.
+        cache: the cache folder; see `cru.data.cache.cache_dir`.
+        seed: the seed of the simulation.
+        joined: whether the training set includes the validation sequences.
+        progress: whether to show a bar during the simulation.
     """
     key = {"dataset": variant.name, "version": _VERSION, "seed": seed, "sizes": list(SIZES)}
     path = cache_dir(cache) / f"{variant.name}-{seed}.npz"
@@ -61,8 +67,8 @@ def load(
 def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:
     """Simulate ``count`` sequences of 50 frames. Times are frame numbers from 0 to 99.
 
-    ``per_time`` has the sine and cosine of the angle (``sin_cos``), and the weight of the image in the noisy image
-    (``noise``): 1 is a clean image, 0 is only noise.
+    ``per_time`` has the sine and cosine of the angle (``sin_cos``). It also has the weight of the image in the noisy
+    image (``noise``): 1 is a clean image, 0 is only noise.
     """
     rng_motion, rng_frames, rng_noise = (generator(seed, name) for name in ("motion", "frames", "noise"))
     with ProgressBar(variant.name, FRAMES, show=progress) as bar:
@@ -102,7 +108,13 @@ def simulate(
 ) -> Float64[np.ndarray, "count frame"]:
     """Simulate the angles of all pendulums at all frames, in [-π, π). 0 points down.
 
-    Semi-implicit Euler, θ counted from the upright:  v += h (c sin θ - friction v),  θ += h v.
+    The method is semi-implicit Euler, with θ = 0 at the top: v += h (c sin θ - friction v), θ += h v.
+
+    Args:
+        count: the number of pendulums.
+        frame_interval: the seconds between two frames.
+        rng: the generator of the initial angles and of the noise.
+        after_frame: a function to call after each frame.
     """
     acceleration = GRAVITY * LENGTH * MASS / INERTIA
     theta = rng.uniform(0, 2 * np.pi, count)
@@ -141,7 +153,13 @@ def noise_factors(count: int, rng: np.random.Generator) -> Float32[np.ndarray, "
 def add_noise(
     images: UInt8[np.ndarray, "row 24 24"], factor: Float32[np.ndarray, " row"], rng: np.random.Generator
 ) -> UInt8[np.ndarray, "row 24 24"]:
-    """Compute factor · image + (1 - factor) · U(0, 255), rounded."""
+    """Compute factor · image + (1 - factor) · U(0, 255), rounded.
+
+    Args:
+        images: the clean images.
+        factor: the weight of each image.
+        rng: the generator of the noise.
+    """
     noisy = np.empty_like(images)
     for start in range(0, len(images), 10_000):  # the noise of all images at once would take half a gigabyte
         rows = slice(start, start + 10_000)

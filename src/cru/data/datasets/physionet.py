@@ -60,9 +60,10 @@ def load(
         seed: the seed of the split.
         scaling: scale each feature to [0, 1], with the minima and maxima of ``"each"`` set or of the ``"train"`` set.
             None keeps clinical units.
-        published: do as the published runs: a weight of -1 counts as a measurement, and minima are at most 0.
-        joined: train on the validation patients, too.
-        progress: show a bar while files are downloaded and read.
+        published: whether to prepare data as for the published runs: a weight of -1 counts as a measurement, and
+            minima are at most 0.
+        joined: whether the training set includes the validation patients.
+        progress: whether to show a bar while files are downloaded and read.
     """
     patients = prepare(data_dir=data_dir, cache=cache, published=published, progress=progress)
     sets = split(patients, seed=seed, joined=joined)
@@ -76,7 +77,10 @@ def prepare(
     published: bool = False,
     progress: bool = False,
 ) -> SeriesSet:
-    """Load all patients with their 37 variables in clinical units, and their outcomes."""
+    """Load all patients with their 37 variables in clinical units, and their outcomes.
+
+    The arguments are those of `load`.
+    """
     folder = raw.data_dir(data_dir)
     sources = _find(folder) if folder else []
 
@@ -98,12 +102,18 @@ def parse(
     Times are rounded to 0.1 h. Several values of one variable in such a slot are averaged. A weight of -1 is missing,
     unless ``published``. Its slot stays: a patient without measurements has one empty time point.
 
+    Args:
+        archives: the gzipped tar archives of records.
+        outcomes: the tables of outcomes.
+        published: whether a weight of -1 counts as a measurement.
+        progress: whether to show a bar.
+
     Raises:
         ValueError: a file is not a record, or not a table of outcomes.
     """
     records = [record for archive in archives for record in _records(archive)]
     if not records:
-        raise ValueError(f"{archives[0]} must hold records named like set-a/132539.txt, there is none.")
+        raise ValueError(f"{archives[0]} must hold records named like set-a/132539.txt: there is none.")
     read = map(_read_lines, track(records, "physionet", show=progress))
     lines = _Lines(*(np.concatenate(part) for part in zip(*read, strict=True)))
     missing = lines.code < 0
@@ -208,7 +218,7 @@ def _outcomes(paths: Sequence[Path], ids: Sequence[str]) -> dict[str, np.ndarray
 
 
 def _key(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return what a prepared file must have been made from. Without raw files, any file of this version fits."""
+    """Return the raw files that a prepared file must come from. Without raw files, any file of this version fits."""
     made_from = {"raw": raw.fingerprint(paths)} if paths else {}
     return {"dataset": "physionet", "version": _VERSION} | made_from
 

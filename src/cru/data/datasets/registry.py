@@ -16,13 +16,13 @@ class Dataset:
     """A registered dataset.
 
     Args:
-        name: on the command line and in presets.
-        about: what it is, in a line.
-        source: where it comes from.
-        time_scale: the Kalman family multiplies gaps with it.
-        version: of what ``load`` returns for a seed. The ledger records it for every run.
-        load: makes training, validation and test series from ``data_dir``, ``cache``, ``seed``, ``progress`` and
-            keyword options of its own.
+        name: the name on the command line and in presets.
+        about: a description in one line.
+        source: the source of the data.
+        time_scale: the factor on gaps in the Kalman family.
+        version: the version of the data that ``load`` returns for a seed. The ledger records it for every run.
+        load: the function that makes training, validation and test series from ``data_dir``, ``cache``, ``seed``,
+            ``progress`` and keyword options of its own.
         as_measured: options of ``load`` that keep the measured units, for `cru data show`.
     """
 
@@ -40,7 +40,7 @@ DATASETS = {
     for entry in (
         Dataset(
             name="pendulum-interpolation",
-            about="4 000 sequences of 50 images, half of them to fill in",
+            about="4 000 sequences of 50 images, half of them to impute",
             source="simulated",
             time_scale=1.0,
             version=1,
@@ -48,7 +48,7 @@ DATASETS = {
         ),
         Dataset(
             name="pendulum-regression",
-            about="4 000 sequences of 50 noisy images, the angle to be found",
+            about="4 000 sequences of 50 noisy images; the target is the angle",
             source="simulated",
             time_scale=1.0,
             version=1,
@@ -77,7 +77,7 @@ DATASETS = {
 
 
 def dataset(name: str) -> Dataset:
-    """Return the entry for ``name``. The error for an unknown name suggests the closest one."""
+    """Return the entry for ``name``. The error for an unknown name suggests the closest name."""
     if name not in DATASETS:
         raise ValueError(f"`name` must be a known dataset, got {name!r}; {did_you_mean(name, DATASETS)}")
     return DATASETS[name]
@@ -98,8 +98,8 @@ def load(
         name: the dataset; see `DATASETS`.
         data_dir: the folder of the raw files, else ``CRU_DATA_DIR``. Without either, they are downloaded.
         cache: the folder of prepared data, else ``CRU_CACHE_DIR``, else the user's cache folder.
-        seed: the seed of simulation, split and removal.
-        progress: show a bar.
+        seed: the seed of the simulation, the split and the removal of values.
+        progress: whether to show a bar.
         **options: options of the dataset.
 
     >>> import cru

@@ -20,7 +20,7 @@ URL = "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
 ARCHIVE = "ghcnd_hcn.tar.gz"
 ELEMENTS = ("PRCP", "SNOW", "SNWD", "TMAX", "TMIN")
 UNITS = ("mm", "mm", "mm", "°C", "°C")
-_STORED = np.array([0.1, 1, 1, 0.1, 0.1], np.float32)  # GHCN-Daily keeps rain and temperature in tenths
+_STORED = np.array([0.1, 1, 1, 0.1, 0.1], np.float32)  # GHCN-Daily stores rain and temperature in tenths
 YEARS = range(1990, 1994)
 DAYS = 1461
 KEPT_DAYS = 730  # 365 * 4 * 0.5
@@ -43,13 +43,13 @@ def load(
     Args:
         data_dir: the folder of the raw files; see `cru.data.raw.data_dir`.
         cache: the cache folder; see `cru.data.cache.cache_dir`.
-        seed: the seed of split, days and removed values.
+        seed: the seed of the split, the days and the removed values.
         scaling: scale each feature to [0, 1], with the minima and maxima of ``"each"`` set or of the ``"train"`` set.
             None keeps millimetres and degrees.
         removed: the share of measurements that is removed at random. The partial-observability study needs 0.
-        joined: train on the validation stations, too, as the published runs do.
-        same_days: keep and remove measurements at the same positions of all stations, as the published runs do.
-        progress: show a bar while files are downloaded and read.
+        joined: whether the training set includes the validation stations, as in the published runs.
+        same_days: whether to remove measurements at the same positions of all stations, as in the published runs.
+        progress: whether to show a bar while files are downloaded and read.
     """
     stations = prepare(data_dir=data_dir, cache=cache, progress=progress)
     sets = split(stations, seed=seed, joined=joined).map(drop_outliers)
@@ -62,10 +62,13 @@ def load(
 def prepare(
     *, data_dir: Path | str | None = None, cache: Path | str | None = None, progress: bool = False
 ) -> SeriesSet:
-    """Load all stations that qualify, with every day of 1990 to 1993 that has a measurement."""
+    """Load all stations that `clean` selects, with every day of 1990 to 1993 that has a measurement.
+
+    The arguments are those of `load`.
+    """
     folder = raw.data_dir(data_dir)
     sources = _find(folder) if folder else []
-    # A folder can hold a part of the stations, so it has a cache file of its own.
+    # A folder can hold only some stations, so it has a cache file of its own.
     source = "folder" if folder else "download"
     key: dict[str, Any] = {"dataset": "ushcn", "version": _VERSION, "source": source}
 
@@ -78,7 +81,7 @@ def prepare(
                 raise
             for path in paths:  # there is no checksum, so it can be the error page of a proxy
                 path.unlink()
-            raise ValueError(f"{error} It is removed: run this again to download it anew.") from None
+            raise ValueError(f"{error} It is removed: run this again to download a new copy.") from None
 
     wanted = key | {"raw": raw.fingerprint(sources)} if sources else key
     return cached(cache_dir(cache) / f"ushcn-{source}.npz", wanted, build)
@@ -143,8 +146,9 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
 def thin_equally(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
     """Select days and remove measurements as `thin` does, but with one draw for all stations.
 
-    Every position in a series has a random rank. A station keeps the 730 positions of lowest rank. So stations with
-    the same number of days keep the same ones. The n-th day loses the same features at every station.
+    Every position in a series has a random rank. The 730 positions of lowest rank of a station are selected. So
+    stations with the same number of days have the same positions. The n-th day loses the same features at every
+    station.
     """
     rng = generator(seed, "published thinning")
     by_rank = rng.permutation(DAYS)

@@ -34,7 +34,13 @@ class Learning(NamedTuple):
 
 
 def draw_curves(runs: Mapping[str, Sequence[Learning]], *, metric: str = "mse", title: str = "") -> "Figure":
-    """Draw the validation score by epoch: all runs of a model in its colour, with a dot at the best epoch."""
+    """Draw the validation score by epoch: all runs of a model in its colour, with a dot at the best epoch.
+
+    Args:
+        runs: the scores of each run, by model.
+        metric: the name of the score.
+        title: the title of the figure.
+    """
     figure = make_figure(7.0, 4.0)
     axis = figure.subplots()
     lowest = float("inf")
@@ -79,7 +85,14 @@ def draw_calibration(curves: Mapping[str, Curve], *, title: str = "") -> "Figure
 
 
 def draw_gaps(curves: Mapping[str, Curve], *, time_unit: str, error: str = "RMSE", title: str = "") -> "Figure":
-    """Draw the error of each model by the time since the last observation. ``error`` labels the axis."""
+    """Draw the error of each model by the time since the last observation.
+
+    Args:
+        curves: the error of each model.
+        time_unit: the unit of the times.
+        error: the label of the axis.
+        title: the title of the figure.
+    """
     figure = make_figure(6.0, 3.6)
     axis = figure.subplots()
     for model, curve in curves.items():
@@ -98,6 +111,11 @@ def draw_gain_sparseness(groups: Mapping[int, Float[np.ndarray, " n"]], *, featu
     """Draw the distribution of the norm of the gain for each number of missing features.
 
     The width is the density, the bar the interquartile range, the dot the median.
+
+    Args:
+        groups: the gains by the number of missing features.
+        features: the number of features.
+        title: the title of the figure.
     """
     degrees = [degree for degree in sorted(groups) if len(groups[degree]) > 1]
     if not degrees:
@@ -133,10 +151,16 @@ _LAYERS = {"cru": "CRU", "f-cru": "FastCRU", "paired": "PairedCRU"}
 def measure_runtime(
     sizes: Sequence[int] = SIZES, *, batch: int = 20, steps: int = 20, repeats: int = 5
 ) -> dict[str, dict[int, float]]:
-    """Measure the CPU seconds of a forward and backward pass of each layer for each M.
+    """Measure the CPU seconds of a forward and backward pass of each layer for each state size M.
 
-    It uses one thread and the fastest of ``repeats``. Gaps have mean 1. The transitions of the CRU have ‖A‖ of about
-    1.2, because A of a new layer is 0, and its exponential would cost nothing.
+    The measurement uses one thread. Gaps have mean 1. The transitions of the CRU have ‖A‖ of about 1.2, because A of a
+    new layer is 0, and its exponential would have no cost.
+
+    Args:
+        sizes: the state sizes M.
+        batch: the number of series.
+        steps: the number of time points.
+        repeats: the number of measurements, of which the fastest counts.
 
     >>> from cru.reporting.figures.comparisons import measure_runtime
     >>> measure_runtime([4], batch=2, steps=3, repeats=1)["cru"].keys()
@@ -167,7 +191,7 @@ def measure_runtime(
 
 
 def _randomise_transitions(layer: "Module") -> None:
-    """Set the transitions to random values of the size after a training."""
+    """Set the transitions to random values, as large as those after a training."""
     import torch
 
     with torch.no_grad():
@@ -187,7 +211,7 @@ def _step(layer: "Module", x: "Tensor", times: "Tensor") -> None:
 
 
 def draw_runtime(measured: Mapping[str, Mapping[int, float]], *, title: str = "") -> "Figure":
-    """Draw milliseconds by M for each layer, on logarithmic axes."""
+    """Draw milliseconds by the state size M for each layer, on logarithmic axes."""
     figure = make_figure(5.6, 3.8)
     axis = figure.subplots()
     for name, seconds in measured.items():

@@ -30,6 +30,15 @@ def draw_gain_noise(
     """Draw noisy frames above the norm of the Kalman gain of each model, on the same time axis.
 
     The gain should be smaller for frames with more noise.
+
+    Args:
+        outputs: the predictions of each model for the same sequence.
+        time_unit: the unit of the times.
+        count: the number of frames.
+        title: the title of the figure.
+
+    Raises:
+        ValueError: a prediction has no gain, or the sequences differ.
     """
     output = next(iter(outputs.values()))
     noise, gains = output.noise, {model: one.gain for model, one in outputs.items() if one.gain is not None}
@@ -69,7 +78,17 @@ def draw_gain_noise(
 def draw_trajectory(
     predictions: Mapping[str, SeriesPrediction], *, time_unit: str = "frame", count: int = 18, title: str = ""
 ) -> "Figure":
-    """Draw a sequence of images in rows: the truth, the inputs, and the predictions of each model."""
+    """Draw a sequence of images in rows: the truth, the inputs, and the predictions of each model.
+
+    Args:
+        predictions: the predictions of each model for the same sequence.
+        time_unit: the unit of the times.
+        count: the number of images in a row.
+        title: the title of the figure.
+
+    Raises:
+        ValueError: the predictions are not images, or the sequences differ.
+    """
     first = next(iter(predictions.values()))
     for model, output in predictions.items():
         if not output.is_image or output.mean.shape != output.values.shape:
@@ -101,12 +120,12 @@ def draw_trajectory(
 
 
 def pick_by_noise(outputs: list[SeriesPrediction]) -> SeriesPrediction:
-    """Pick the sequence with the largest standard deviation of noise, or the first one if the noise is unknown."""
+    """Select the sequence with the largest standard deviation of noise, or the first one if the noise is unknown."""
     return max(outputs, key=lambda o: 0.0 if o.noise is None else float(np.std(o.noise)))
 
 
 def _apart(times: Float[np.ndarray, " time"], count: int, width: float) -> list[int]:
-    """Pick time points at least ``width`` apart, so that their frames do not overlap."""
+    """Select time points at least ``width`` apart, so that their frames do not overlap."""
     chosen: list[int] = []
     for k, time in enumerate(times):
         if not chosen or time - times[chosen[-1]] >= width:
@@ -115,7 +134,7 @@ def _apart(times: Float[np.ndarray, " time"], count: int, width: float) -> list[
 
 
 def _window(output: SeriesPrediction, count: int) -> range:
-    """Pick the ``count`` consecutive frames with most changes between observed and withheld."""
+    """Select the ``count`` consecutive frames with most changes between observed and withheld."""
     changes = np.abs(np.diff(output.observed.astype(int)))
     starts = range(max(1, len(output.times) - count + 1))
     start = max(starts, key=lambda s: int(changes[s : s + count - 1].sum()))

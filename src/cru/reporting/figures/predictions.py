@@ -1,4 +1,4 @@
-"""Draw one series with the predictions of a model, or some series of a dataset."""
+"""Figures of one series with the predictions of a model, or of some series of a dataset."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -28,7 +28,19 @@ def draw_series(
 ) -> "Figure":
     """Draw a panel for each of the features with most targets.
 
-    A panel shows observed and withheld values, or the targets of a regression, and the mean with 50 and 90 % bands.
+    A panel shows observed and withheld values, or the targets of a regression, and the mean with 50 and 90 % intervals.
+
+    Args:
+        output: the series and its predictions.
+        regression: whether the task is a regression.
+        names: the names of the targets.
+        units: the units of the targets.
+        time_unit: the unit of the times.
+        title: the title of the figure.
+        rows: the largest number of panels.
+
+    Raises:
+        ValueError: the predictions have no intervals.
     """
     if output.std is None:
         raise ValueError(
@@ -42,7 +54,9 @@ def draw_series(
         for level, alpha in zip(BANDS, (0.25, 0.45), strict=True):
             width = NormalDist().inv_cdf((1 + level) / 2)
             low, high = mean - width * std, mean + width * std
-            axis.fill_between(output.times, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level:.0%} band")
+            axis.fill_between(
+                output.times, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level:.0%} interval"
+            )
         axis.plot(output.times, mean, color=BLUE, linewidth=1.3, label="mean")
         known, hidden = output.target_mask[:, k], output.hidden[:, k]
         if regression:  # the inputs are another quantity
@@ -69,7 +83,13 @@ def draw_series(
 
 
 def draw_dataset(series: SeriesSet, *, title: str = "", count: int = 4) -> "Figure":
-    """Draw ``count`` typical series: rows of frames for images, dots over time for features."""
+    """Draw typical series: rows of frames for images, dots over time for features.
+
+    Args:
+        series: the series.
+        title: the title of the figure.
+        count: the number of series.
+    """
     typical = np.flatnonzero(series.lengths >= np.median(series.lengths))
     chosen = np.unique(typical[np.linspace(0, len(typical) - 1, count).astype(int)])
     shown = series.take(chosen)

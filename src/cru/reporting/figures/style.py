@@ -76,7 +76,7 @@ def make_figure(width: float = 7.0, height: float = 3.6) -> "Figure":
 
 
 def style_axes(axis: "Axes", *, x: str = "", y: str = "", title: str = "") -> None:
-    """Set the style of axes: two spines, grey ticks, labels and title."""
+    """Set the style of axes: two spines, grey ticks, labels ``x`` and ``y``, and a title."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(GREY)
     axis.tick_params(colors=GREY, labelcolor=INK, labelsize=8)
@@ -110,19 +110,19 @@ def time_label(unit: str) -> str:
 
 
 def show_image(axis: "Axes", image: np.ndarray, extent: tuple[float, float, float, float] | None = None) -> None:
-    """Show an image with brightness 0 to 1."""
+    """Show an image with brightness 0 to 1. ``extent`` is its position: left, right, bottom and top."""
     axis.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent, aspect="auto")
 
 
 def check_path(path: Path) -> Path:
-    """Return ``path``, or raise if its suffix is not a format of figures."""
+    """Return ``path``. Raise InputError if its suffix is not a format of figures."""
     if path.suffix.lower() not in FORMATS:
         raise InputError("out", f"end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}", f"{str(path)!r}")
     return path
 
 
 def save(figure: "Figure", path: Path) -> Path:
-    """Write a figure. An SVG keeps text as text, for search and screen readers."""
+    """Write a figure. An SVG file has text as text, for search and screen readers."""
     import matplotlib
 
     check_path(path).parent.mkdir(parents=True, exist_ok=True)
