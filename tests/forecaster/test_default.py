@@ -60,7 +60,7 @@ def test_scores_stand_beside_every_rule(default):
 def test_the_same_seed_gives_the_same_numbers():
     table = stations(30, 20, seed=9)
     first, second, other = (
-        Forecaster(epochs=1, seed=seed, minutes=None, progress=False)
+        Forecaster(epochs=2, seed=seed, minutes=None, progress=False)
         .fit(table, id="station", time="date")
         .forecast(horizon="4D")
         for seed in (1, 1, 2)
