@@ -1,7 +1,8 @@
+import dataclasses
 import functools
+import gc
 import gzip
 import inspect
-import itertools
 import os
 import signal
 from pathlib import Path
@@ -14,9 +15,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.data.raw_formats import dly_text
 
-CHECKED_CALLS = 5  # of each function in each test
-_test_number = itertools.count()
-_current_test = next(_test_number)
+CHECKED_CALLS = 10  # of each function in each test, all its parameters together
+_current_test: Any = None
 _check_every_call = jaxtyping.jaxtyped
 
 
@@ -29,20 +29,22 @@ def _check_first_calls(fn: Any = None, *, typechecker: Any) -> Any:
         return functools.partial(_check_first_calls, typechecker=typechecker)
     if "<locals>" in fn.__qualname__:  # a check of a local function would be made anew at each call
         return fn
-    checked = _check_every_call(fn, typechecker=typechecker)
+    if dataclasses.is_dataclass(fn):
+        fn.__init__ = _check_first_calls(fn.__init__, typechecker=typechecker)
     if not inspect.isfunction(fn):
-        return checked
-    test, calls = _current_test, 0
+        return fn
+    checked, test, calls = None, None, 0
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal test, calls
+        nonlocal checked, test, calls
         __tracebackhide__ = True
-        if test != _current_test:
+        if test is not _current_test:
             test, calls = _current_test, 0
         if calls >= CHECKED_CALLS:
             return fn(*args, **kwargs)
         calls += 1
+        checked = checked or _check_every_call(fn, typechecker=typechecker)  # most functions are never called
         return checked(*args, **kwargs)
 
     return call
@@ -76,6 +78,12 @@ REPRESENTATIVE = {  # of each kind of data, for `make quick`; "" where a test is
 }
 
 
+def pytest_collection_finish() -> None:
+    """Do not search the libraries and the collected tests for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of every model that are not of a representative one."""
     from cru.models import MODELS
@@ -91,10 +99,10 @@ os.environ.pop("COLUMNS", None)  # the width of whoever runs the tests, which is
 
 
 @pytest.fixture(autouse=True)
-def _same_numbers() -> None:
+def _same_numbers(request: pytest.FixtureRequest) -> None:
     """What a test draws does not depend on the tests before it, and neither do the calls that are checked."""
     global _current_test
-    _current_test = next(_test_number)
+    _current_test = request.function
     torch.manual_seed(0)
 
 

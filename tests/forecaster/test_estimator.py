@@ -218,7 +218,7 @@ def test_a_constant_stays_one_whatever_its_size():
         for name, constant in {"tiny": 1e-9, "zero": 0.0, "number": 5.1}.items():
             assert said[said["variable"] == name]["mean"].to_numpy() == pytest.approx(constant, rel=1e-9, abs=1e-300)
     with pytest.warns(
-        UserWarning, match=r"'zero' was always 0 in training .* has 2 other observations of it. Fit again"
+        UserWarning, match=r"'zero' was always 0 in training, .* has 2 other observations of it. Fit again"
     ):
         model.forecast(table.assign(zero=[7.0, 7.0, *table["zero"][2:]]), horizon="4D")
     band = model.forecast(horizon="4D")[lambda frame: frame["variable"] == "number"]
