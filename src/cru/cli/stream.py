@@ -69,7 +69,7 @@ def stream(
     forecaster = Forecaster.load(model, allow_code=allow_code)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
     levels = check_levels(level or [90])
-    judged = None if anomalies is None else check_level(anomalies, "anomalies")
+    anomaly_level = None if anomalies is None else check_level(anomalies, "anomalies")
     late = "drop" if drop_late else "refuse"
     if state is None:
         alone: Any = nullcontext()
@@ -84,14 +84,16 @@ def stream(
         live = forecaster.stream(late=late, state=kept)
         if start is not None and kept is None:
             live.update_many(start)
-        _stream(live, gap, levels, judged, state)
+        _stream(live, gap, levels, anomaly_level, state)
 
 
-def _stream(live: "Stream", gap: float, levels: tuple[float, ...], judged: float | None, state: Path | None) -> None:
+def _stream(
+    live: "Stream", gap: float, levels: tuple[float, ...], anomaly_level: float | None, state: Path | None
+) -> None:
     """Respond to all lines of standard input, then store the state."""
     with Stop() as stop:
         try:
-            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop, judged):
+            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop, anomaly_level):
                 sys.stdout.write(json.dumps(response) + "\n")
                 sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe
@@ -135,7 +137,7 @@ class Stop:
 
 
 def respond_all(
-    live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop, judged: float | None = None
+    live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop, anomaly_level: float | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield a response for each line that is not blank, until the end of the input or a stop signal.
 
@@ -145,7 +147,7 @@ def respond_all(
         gap: the lead time of the predictions, as a number.
         levels: the levels of the intervals, in per cent.
         stop: the handler of signals.
-        judged: the level below which a p-value is an anomaly. None: no p-values.
+        anomaly_level: the level below which a p-value is an anomaly. None: no p-values.
 
     Raises:
         KeyboardInterrupt: a signal arrived.
@@ -155,7 +157,7 @@ def respond_all(
             continue
         stop.busy = True
         try:
-            response = respond(live, line, gap, levels, judged)
+            response = respond(live, line, gap, levels, anomaly_level)
         except (ValueError, OverflowError) as error:
             sentence = error.render({"late": "--drop-late"}) if isinstance(error, InputError) else str(error)
             response = {"line": number, "error": " ".join(sentence.split())}
@@ -166,7 +168,7 @@ def respond_all(
 
 
 def respond(
-    live: "Stream", line: bytes, gap: float, levels: tuple[float, ...], judged: float | None = None
+    live: "Stream", line: bytes, gap: float, levels: tuple[float, ...], anomaly_level: float | None = None
 ) -> dict[str, Any]:
     """Process one line and predict. The arguments are those of `respond_all`.
 
@@ -196,7 +198,11 @@ def respond(
             known = live.repeated(values)
         else:
             live.check_known(name, later, known)  # before the update, so that an error changes nothing
-    found = {} if values is None or judged is None else live.anomalies(name, time, values, level=judged, static=static)
+    found = (
+        {}
+        if values is None or anomaly_level is None
+        else live.anomalies(name, time, values, level=anomaly_level, static=static)
+    )
     if values is not None and not live.update(name, time, values, static=static):
         return {"id": name, "time": time, "dropped": "late"}
     asked = None if values is not None else static

@@ -99,9 +99,9 @@ def read_file(path: Path, wanted: list[str], *, time: str, text: list[str], ever
             return read_frame(pl.read_parquet(path, columns=None if everything else wanted))
         return read_frame(_read_csv(path, wanted, time=time, text=text, everything=everything))
     except damage as error:
-        said = shorten(next(iter(str(error).splitlines()), type(error).__name__), 200)
-        said = "it is not written in UTF-8" if "utf-8" in said.lower() else said
-        raise ValueError(f"{path} must be a readable table: {said}") from None
+        reason = shorten(next(iter(str(error).splitlines()), type(error).__name__), 200)
+        reason = "it is not written in UTF-8" if "utf-8" in reason.lower() else reason
+        raise ValueError(f"{path} must be a readable table: {reason}") from None
 
 
 def write_file(frame: Any, path: Path) -> None:

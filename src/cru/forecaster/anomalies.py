@@ -54,8 +54,8 @@ def step(model: Model, batch: Batch, state: State | None) -> tuple[Prediction, S
         The prediction, and the state after the rows.
     """
     if _at_once(model):
-        said: tuple[Prediction, State] = model.one_step_ahead(batch, state)  # type: ignore[operator]
-        return said
+        found: tuple[Prediction, State] = model.one_step_ahead(batch, state)  # type: ignore[operator]
+        return found
     blank = dataclasses.replace(batch, values=torch.zeros_like(batch.values), mask=torch.zeros_like(batch.mask))
     prediction = model(blank) if state is None else model(blank, state=state)
     return prediction, model.advance(batch, state)
@@ -101,10 +101,16 @@ def _row_by_row(model: Model) -> Predict:
     def predict(batch: Batch) -> Prediction:
         state, means, variances, others = None, [], [], []
         for k in range(batch.times.shape[1]):
-            said, state = step(frozen, _row(batch, k), state)
-            means.append(said.mean)
-            variances.append(said.var)
-            others.append({name: said.intermediates[name] for name in ("center", "skew") if name in said.intermediates})
+            prediction, state = step(frozen, _row(batch, k), state)
+            means.append(prediction.mean)
+            variances.append(prediction.var)
+            others.append(
+                {
+                    name: prediction.intermediates[name]
+                    for name in ("center", "skew")
+                    if name in prediction.intermediates
+                }
+            )
         parts = {name: torch.cat([each[name] for each in others], 1) for name in others[0]}
         return Prediction(torch.cat(means, 1), torch.cat(variances, 1), parts)  # type: ignore[arg-type]
 
@@ -147,7 +153,7 @@ def as_seen(series: SeriesSet, model: Model) -> SeriesSet:
 
 def fit_errors(
     model: Model,
-    judged: SeriesSet,
+    scored: SeriesSet,
     series: SeriesSet,
     constant: Bool[np.ndarray, " variable"],
     gap: float,
@@ -161,7 +167,7 @@ def fit_errors(
 
     Args:
         model: the fitted model.
-        judged: scaled series, or parts of series, on which the model is scored.
+        scored: scaled series, or parts of series, on which the model is scored.
         series: the complete table, scaled.
         constant: mask of the constant variables.
         gap: typical time between observations.
@@ -172,11 +178,11 @@ def fit_errors(
     """
     if not (model.streams or model.causal):
         return None
-    tables, rows = [(judged, SITUATIONS)], _ROOM // len(series.names)
+    tables, rows = [(scored, SITUATIONS)], _ROOM // len(series.names)
     longest = rows
     if _at_once(model):
         whole = with_folds(series, model.members, seed) if isinstance(model, CorrectedModel) else series
-        tables = [(whole, SITUATIONS), (judged, UNREAD + 1)]
+        tables = [(whole, SITUATIONS), (scored, UNREAD + 1)]
     elif model.streams:
         rows, longest = _STEPS
     found = []
@@ -202,9 +208,9 @@ def _one_step_errors(
 ) -> tuple[Float[np.ndarray, "row variable"], Int64[np.ndarray, "row variable"], Bool[np.ndarray, "row variable"]]:
     """Return the standardised errors, their situations and the mask of the observations."""
     series = as_seen(series, model)
-    said = predict_next(model, series, held_out=FOLD in series.per_time).with_constants(constant)
+    prediction = predict_next(model, series, held_out=FOLD in series.per_time).with_constants(constant)
     past = past_of(series)
-    errors = np.round(said.standardise(series.values), DECIMALS)
+    errors = np.round(prediction.standardise(series.values), DECIMALS)
     return errors, situation_of(past.since, past.read, long_gap), series.mask
 
 
@@ -217,7 +223,7 @@ class Verdict(NamedTuple):
 
 def judge(
     forecaster: "Forecaster",
-    said: ScaledPrediction,
+    prediction: ScaledPrediction,
     values: Float[np.ndarray, "n variable"],
     past: Past,
     runs: Int64[np.ndarray, "n variable"],
@@ -227,7 +233,7 @@ def judge(
 
     Args:
         forecaster: the fitted forecaster.
-        said: one-step-ahead predictions.
+        prediction: one-step-ahead predictions.
         values: scaled observations in the floating type of the model, any number where nothing is observed.
         past: facts about the rows before each row.
         runs: number of equal values in a row, 0 where nothing is observed.
@@ -236,7 +242,7 @@ def judge(
     errors, calibration, scaler = forecaster.errors_, forecaster.calibration_, forecaster.scaler_
     assert errors is not None
     row, column = np.nonzero(runs)
-    z = np.round(said.with_constants(calibration.constant).standardise(values)[row, column], DECIMALS)
+    z = np.round(prediction.with_constants(calibration.constant).standardise(values)[row, column], DECIMALS)
     found = errors.p_values(z, errors.situation(past.since, past.read)[row, column], column)
     if calibration.constant.any():  # a conformal p-value: no observation of the training table differs
         same = np.abs(values) * np.array(scaler.scale) <= SAME * np.abs(scaler.shift)
@@ -268,11 +274,11 @@ def anomalies(forecaster: "Forecaster", series: SeriesSet, level: float, *, pola
     series = drop_empty_rows(series)
     scaled = as_seen(series.scaled_by(forecaster.scaler_), forecaster.model_)
     runs = run_lengths(scaled)
-    said = predict_next(forecaster.model_, scaled)
+    prediction = predict_next(forecaster.model_, scaled)
     past = past_of(series)
-    found = judge(forecaster, said, scaled.values, past, runs, level)
+    found = judge(forecaster, prediction, scaled.values, past, runs, level)
     lead = lead_time_of(past.since, past.read)
-    mean = calibrated(said, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_).mean
+    mean = calibrated(prediction, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_).mean
     row, column = np.nonzero(series.mask)
     return long_frame(
         forecaster.columns_,

@@ -129,7 +129,7 @@ class Predicted(NamedTuple):
     times: Float[np.ndarray, " value"]
     variable: Int64[np.ndarray, " value"]
     observed: Float[np.ndarray, " value"]
-    said: dict[str, Float[np.ndarray, " value"]]
+    prediction: dict[str, Float[np.ndarray, " value"]]
     losses: dict[str, Losses]
     farthest: float  # longest lead time
 
@@ -137,9 +137,9 @@ class Predicted(NamedTuple):
     def join(parts: "Sequence[Predicted]") -> "Predicted":
         """Concatenate several parts."""
         arrays = [np.concatenate(column) for column in zip(*(part[:5] for part in parts), strict=True)]
-        said = {name: np.concatenate([part.said[name] for part in parts]) for name in parts[0].said}
+        prediction = {name: np.concatenate([part.prediction[name] for part in parts]) for name in parts[0].prediction}
         losses = {name: Losses.join([part.losses[name] for part in parts]) for name in parts[0].losses}
-        return Predicted._make([*arrays, said, losses, max(part.farthest for part in parts)])
+        return Predicted._make([*arrays, prediction, losses, max(part.farthest for part in parts)])
 
 
 def backtest(
@@ -292,7 +292,7 @@ def _predict(job: Job, forecaster: "Forecaster", rivals: Baselines | None, some:
     wanted, shown = series.mask & later, hide(series, later)
     scaled = shown.scaled_by(forecaster.scaler_)
     lead = lead_times(scaled, causal=forecaster.model_.causal)
-    said = calibrated_entries(
+    prediction = calibrated_entries(
         predict_scaled(forecaster.model_, scaled),
         lead,
         wanted,
@@ -301,7 +301,11 @@ def _predict(job: Job, forecaster: "Forecaster", rivals: Baselines | None, some:
         levels=tuple(dict.fromkeys((*job.levels, *GRID))),
     )
     observed = series.values[wanted].astype(np.float64)
-    losses = {MODEL: Losses.of(observed, mean=said["mean"], median=said["median"], bounds=said, levels=job.levels)}
+    losses = {
+        MODEL: Losses.of(
+            observed, mean=prediction["mean"], median=prediction["median"], bounds=prediction, levels=job.levels
+        )
+    }
     if rivals is not None:
         plain = shown.scaled_by(rivals.scaler)
         losses |= rivals.losses(rivals.predict(plain), plain, wanted, observed, job.levels)
@@ -314,7 +318,7 @@ def _predict(job: Job, forecaster: "Forecaster", rivals: Baselines | None, some:
         times=series.times[row],
         variable=variable,
         observed=observed,
-        said={name: said[name] for name in ("mean", "median", "std", *bounds)},
+        prediction={name: prediction[name] for name in ("mean", "median", "std", *bounds)},
         losses=losses,
         farthest=float(farthest.max(initial=0.0)),
     )
@@ -404,7 +408,7 @@ def _result(plan: Plan, found: Mapping[str, Predicted], *, polars: bool) -> Back
     data["lead"] = np.tile((times - cut).astype("timedelta64[us]") if dates else lead, copies)
     data[columns.variable or "variable"] = [plan.series.names[k] for k in variable] * copies
     data["observed"] = np.tile(values.observed[order], copies)
-    for name in values.said:
-        data[name] = np.concatenate([one.said[name][order] for one in found.values()])
+    for name in values.prediction:
+        data[name] = np.concatenate([one.prediction[name][order] for one in found.values()])
     zones = {"cut": plan.clock.zone, columns.time: plan.clock.zone}
     return Backtest(make_frame(data, polars=polars, zones=zones), comparison, columns, polars)

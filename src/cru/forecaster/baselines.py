@@ -59,7 +59,7 @@ class Baselines(NamedTuple):
 
     def losses(
         self,
-        said: dict[str, Float[np.ndarray, "row variable"]],
+        prediction: dict[str, Float[np.ndarray, "row variable"]],
         series: SeriesSet,
         wanted: Bool[np.ndarray, "row variable"],
         observed: Float[np.ndarray, " value"],
@@ -68,7 +68,7 @@ class Baselines(NamedTuple):
         """Compute the losses of every rule.
 
         Args:
-            said: the predictions that `predict` returns.
+            prediction: the predictions that `predict` returns.
             series: the predicted series.
             wanted: the entries to score.
             observed: their values in the user's units.
@@ -82,7 +82,7 @@ class Baselines(NamedTuple):
         }
         found = {}
         for name, rule in self.rules.items():
-            value, group = said[name][wanted], groups[rule.causal]
+            value, group = prediction[name][wanted], groups[rule.causal]
             bounds = {}
             for number, level in enumerate(self.levels):
                 for side, column in (("lo", 2 * number), ("hi", 2 * number + 1)):

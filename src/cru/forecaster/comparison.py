@@ -264,7 +264,7 @@ def vary(series: SeriesSet) -> Bool[np.ndarray, " variable"]:
 
 
 def calibrated_entries(
-    said: ScaledPrediction,
+    prediction: ScaledPrediction,
     lead: Float[np.ndarray, "row variable"],
     wanted: Bool[np.ndarray, "row variable"],
     *,
@@ -275,7 +275,7 @@ def calibrated_entries(
     """Calibrate only the requested entries, which are few in a table with many missing values.
 
     Args:
-        said: scaled predictions.
+        prediction: scaled predictions.
         lead: lead times.
         wanted: the requested entries.
         scaler: the scaler of the table.
@@ -291,7 +291,7 @@ def calibrated_entries(
         rows, own = wanted[:, k], slice(k, k + 1)
         if not rows.any():
             continue
-        part = ScaledPrediction._make(each[rows, own] for each in said)
+        part = ScaledPrediction._make(each[rows, own] for each in prediction)
         one = calibrated(
             part, lead[rows, own], scaler=scaler.of_feature(k), calibration=calibration.of_variable(k), levels=levels
         )

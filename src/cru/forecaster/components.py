@@ -124,8 +124,8 @@ def divide(forecaster: "Forecaster", query: Query) -> Division:
     assert isinstance(model, StructuralModel | CorrectedModel)
     calibration, scaler, rows = forecaster.calibration_, forecaster.scaler_, query.rows
     lead = lead_times(series, causal=model.causal)[rows]
-    said = predict_scaled(model, series).take(rows)
-    predicted = calibrated(said, lead, scaler=scaler, calibration=calibration).mean
+    prediction = predict_scaled(model, series).take(rows)
+    predicted = calibrated(prediction, lead, scaler=scaler, calibration=calibration).mean
     grouping = group_components(model.layer, forecaster.clock_)
     names = grouping.names + ((SEASONAL_MEAN,) if model.layer.season_periods else ())
     shape = (len(rows), series.mask.shape[1])

@@ -175,8 +175,8 @@ def train_corrections(
                 better = score < best
                 best, kept = (score, _copy(model)) if better else (best, kept)
                 waited = 0 if better else waited + 1
-                judged = {"scored": "hidden", "hidden": {"nll": score}}
-                record = {"epoch": epoch + 1, "loss": loss, "validation": judged}
+                scored = {"scored": "hidden", "hidden": {"nll": score}}
+                record = {"epoch": epoch + 1, "loss": loss, "validation": scored}
                 callback.on_epoch(record | {"seconds": time.perf_counter() - begun}, better=better)
                 spent = time.process_time() - started
                 if callback.should_stop():
@@ -268,8 +268,8 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
             x, error, wanted, fold = (part[first : first + 4096] for part in rows)
-            said = model.correct_rows(x.expand(model.members, -1, -1))
-            correction = Correction._make(part[fold, torch.arange(len(fold))] for part in said)
+            outputs = model.correct_rows(x.expand(model.members, -1, -1))
+            correction = Correction._make(part[fold, torch.arange(len(fold))] for part in outputs)
             total += (correction_loss(error, correction) * wanted).sum(0)
             count += wanted.sum(0)
     often = count >= min(30, float(count.max()))
@@ -289,8 +289,8 @@ def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
             x, error, wanted, fold = (part[first : first + 4096] for part in rows)
-            said = model.correct_rows(x.expand(model.members, -1, -1))
-            center, mean = (part[fold, torch.arange(len(fold))] for part in said[:2])
+            outputs = model.correct_rows(x.expand(model.members, -1, -1))
+            center, mean = (part[fold, torch.arange(len(fold))] for part in outputs[:2])
             place = model.lead_range(x * model.scale + model.center)
             error = error.clamp(-CONSTANTS.max_offset, CONSTANTS.max_offset)
             for k, share in enumerate(shares):

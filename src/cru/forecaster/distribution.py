@@ -94,7 +94,7 @@ class CalibratedPrediction(NamedTuple):
 
 
 def calibrated(
-    said: ScaledPrediction,
+    prediction: ScaledPrediction,
     lead: Float[np.ndarray, "n variable"],
     *,
     scaler: Scaler,
@@ -104,13 +104,13 @@ def calibrated(
     """Convert scaled predictions to calibrated predictions in the user's units.
 
     Args:
-        said: scaled predictions.
+        prediction: scaled predictions.
         lead: lead time of each prediction.
         scaler: the scaler of the table.
         calibration: quantiles of the standardised errors.
         levels: the level of each interval, in per cent.
     """
-    found = Distribution(said, lead, scaler=scaler, calibration=calibration)
+    found = Distribution(prediction, lead, scaler=scaler, calibration=calibration)
     bounds = {}
     for level in levels:
         bounds[f"lo-{level:g}"], bounds[f"hi-{level:g}"] = found.interval(level)
@@ -122,24 +122,29 @@ class Distribution:
     """The calibrated distribution of each predicted value, in the user's units and on the possible values only.
 
     Args:
-        said: scaled predictions.
+        prediction: scaled predictions.
         lead: lead time of each prediction.
         scaler: the scaler of the table.
         calibration: quantiles of the standardised errors, and the kinds of the variables.
     """
 
     def __init__(
-        self, said: ScaledPrediction, lead: Float[np.ndarray, "n variable"], *, scaler: Scaler, calibration: Calibration
+        self,
+        prediction: ScaledPrediction,
+        lead: Float[np.ndarray, "n variable"],
+        *,
+        scaler: Scaler,
+        calibration: Calibration,
     ) -> None:
-        self.said, self.lead = said.with_constants(calibration.constant), lead
+        self.prediction, self.lead = prediction.with_constants(calibration.constant), lead
         self.scaler, self.calibration, self.kinds = scaler, calibration, calibration.kinds
-        self.center = scaler.inverse(self.said.center)
+        self.center = scaler.inverse(self.prediction.center)
         self.cap = np.maximum(calibration.cap, SETTINGS.max_ratio * self.center)
         self.chance = self._chance() if self.kinds.is_event.any() else np.zeros_like(self.center)
 
     def _chance(self) -> Float[np.ndarray, "n variable"]:
         """Return the probability of each event. The probabilities of the categories of a variable add up to 1."""
-        mean, constant = self.scaler.inverse(self.said.mean), self.calibration.constant
+        mean, constant = self.scaler.inverse(self.prediction.mean), self.calibration.constant
         chance = np.where(constant, mean.clip(0, 1), self.calibration.recalibration.probability(mean))
         for group in self.kinds.groups:
             chance[:, group] /= np.maximum(chance[:, group].sum(1, keepdims=True), SETTINGS.min_total)
@@ -155,8 +160,10 @@ class Distribution:
         value = self._unlimited(p)
         value = np.where(self.scaler.is_log, np.minimum(value, self.cap), value)
         if margin:
-            rounding = np.where(self.calibration.constant, 0.0, SETTINGS.rounding * (1 + np.abs(self.said.center)))
-            value = value + margin * self.scaler.inverse_std(rounding, self.said.center)
+            rounding = np.where(
+                self.calibration.constant, 0.0, SETTINGS.rounding * (1 + np.abs(self.prediction.center))
+            )
+            value = value + margin * self.scaler.inverse_std(rounding, self.prediction.center)
         value = np.where(self._is_lowest(p), self.kinds.lowest, self.kinds.possible(value))
         return np.where(self.kinds.is_event, p > 1 - self.chance, value) if self.kinds.is_event.any() else value
 
@@ -196,13 +203,13 @@ class Distribution:
         again = self.calibration.recalibration
         if not again.lowest.any():
             return np.zeros(self.center.shape, bool)
-        edge = self.said.standardise(self.scaler.transform(self.kinds.edges))
+        edge = self.prediction.standardise(self.scaler.transform(self.kinds.edges))
         return again.at_lowest(self._scores(p), edge)
 
     def _unlimited(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
         """Return a quantile without the limit to possible values."""
-        errors = self.calibration.recalibration.errors(self._scores(p), self.said.mean)
-        return self.scaler.inverse(self.said.value(errors))
+        errors = self.calibration.recalibration.errors(self._scores(p), self.prediction.mean)
+        return self.scaler.inverse(self.prediction.value(errors))
 
     def _scores(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
         """Return quantiles of the standardised error, or of the normal score."""
@@ -211,10 +218,10 @@ class Distribution:
 
     def moments(self) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
         """Return mean and standard deviation."""
-        scaler, said, kinds = self.scaler, self.said, self.kinds
+        scaler, prediction, kinds = self.scaler, self.prediction, self.kinds
         width = self._unlimited(0.95) - self._unlimited(0.05)
-        std = np.maximum(width, 1e-6 * scaler.inverse_std(said.upper, said.center)) / (2 * Z90)
-        mean = scaler.inverse(said.mean)
+        std = np.maximum(width, 1e-6 * scaler.inverse_std(prediction.upper, prediction.center)) / (2 * Z90)
+        mean = scaler.inverse(prediction.mean)
         if scaler.is_log.any():
             std = np.where(scaler.is_log, np.minimum(std, self.cap), std)
             average = np.mean([np.minimum(self._unlimited(p), self.cap) for p in SETTINGS.mean_quantiles], 0)

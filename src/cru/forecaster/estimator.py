@@ -230,7 +230,7 @@ class Forecaster(Analysis):
             )
             _warn([callback.warning] if callback.warning else [], stacklevel=4)
             callback.on_stage("calibration")
-            errors = errors_of(fitted.model, fitted.judged, constant(series), seed=seed, predict=fitted.predict)
+            errors = errors_of(fitted.model, fitted.scored, constant(series), seed=seed, predict=fitted.predict)
             self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, fitted.scaler
             self.clock_, self.columns_ = clock, columns
             self.names_, self.options_, self.history_ = series.names, fitted.options, history
@@ -240,7 +240,7 @@ class Forecaster(Analysis):
             calibration = errors.calibration(fitted.scaler, found_kinds).widened(len(series))
             self.calibration_ = errors.with_mean_weight(calibration, fitted.scaler, series)
             scaled = series.scaled_by(fitted.scaler)
-            self.errors_ = fit_errors(fitted.model, fitted.judged, scaled, errors.constant, self.gap_, seed)
+            self.errors_ = fit_errors(fitted.model, fitted.scored, scaled, errors.constant, self.gap_, seed)
             errors = compared_part(errors)
             compared = compare_held_out(
                 errors,
@@ -541,10 +541,10 @@ class Forecaster(Analysis):
         unit: str | None = None,
     ) -> Any:
         series, rows = query.series.scaled_by(self.scaler_), query.rows
-        said = predict_scaled(self.model_, series, title=title if self.progress else None).take(rows)
+        prediction = predict_scaled(self.model_, series, title=title if self.progress else None).take(rows)
         lead = lead_times(series, causal=self.model_.causal)[rows]
         _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=4)
-        answer = calibrated(said, lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels)
+        answer = calibrated(prediction, lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels)
         wanted = np.ones(answer.mean.shape, bool) if wanted is None else wanted
         row, column = np.nonzero(wanted)
         owner = series.series_index[rows]

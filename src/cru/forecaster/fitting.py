@@ -68,7 +68,7 @@ class Fitted(NamedTuple):
     name: str  # name in the registry
     options: dict[str, Any]
     scaler: Scaler
-    judged: SeriesSet  # scaled series that score it
+    scored: SeriesSet  # scaled series that score it
     predict: Predict | None  # replaces the model in scoring; None: the model itself
 
 
@@ -243,8 +243,8 @@ def fit_model(
     made.prepare(Batches(pieces.scaled_by(scaler), CONSTANTS.structural_batch, made.dtype, torch.device("cpu")))
     rows = int(np.clip(len(series.times), *CONSTANTS.scored_points))
     if not isinstance(made, CorrectedModel):
-        judged = draw_parts(pieces.scaled_by(scaler), rows, CONSTANTS.longest_part, generator(seed, "judged"))
-        return Fitted(made.eval(), name, chosen, scaler, judged, None)
+        scored = draw_parts(pieces.scaled_by(scaler), rows, CONSTANTS.longest_part, generator(seed, "judged"))
+        return Fitted(made.eval(), name, chosen, scaler, scored, None)
     folded = with_folds(series.scaled_by(scaler), made.members, seed)
     limits = {"epochs": epochs, "minutes": training.minutes, "patience": training.patience}
     train_corrections(made, folded, seed=seed, callback=callback, **limits)  # type: ignore[arg-type]
@@ -253,8 +253,8 @@ def fit_model(
     def predict(batch: Any) -> Prediction:
         return corrected.held_out(batch, batch.extras[FOLD])
 
-    judged = draw_parts(folded, rows, CONSTANTS.longest_part, generator(seed, "judged"))
-    return Fitted(made.eval(), name, chosen, scaler, judged, predict)
+    scored = draw_parts(folded, rows, CONSTANTS.longest_part, generator(seed, "judged"))
+    return Fitted(made.eval(), name, chosen, scaler, scored, predict)
 
 
 def _unusable(inputs: Inputs, *, wide: bool) -> InputError:

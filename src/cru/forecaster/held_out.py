@@ -83,35 +83,35 @@ def compare_held_out(
     """
     if not errors.counted.any():
         return HeldOut(None, 0.0)
-    scaler, judged = fitted.scaler, fitted.judged
-    raw = dataclasses.replace(judged, values=np.where(judged.mask, scaler.inverse(judged.values), 0.0), scaler=None)
+    scaler, scored = fitted.scaler, fitted.scored
+    raw = dataclasses.replace(scored, values=np.where(scored.mask, scaler.inverse(scored.values), 0.0), scaler=None)
     scaled, baselines = raw.scaled_by(plain), fit_baselines(parts.train, plain, clock, seed=seed, levels=LEVELS)
     observed = scaler.inverse(errors.values)[errors.counted]
     losses = {MODEL: _losses(errors, scaler, calibration, observed, series)}
     turns, only = int(errors.turn.max()) + 1, np.unique(errors.owner)
     if isinstance(fitted.model, CorrectedModel):
         alone = errors_of(
-            fitted.model, judged, errors.constant, seed=seed, predict=fitted.model.uncorrected, most=turns, only=only
+            fitted.model, scored, errors.constant, seed=seed, predict=fitted.model.uncorrected, most=turns, only=only
         )
         losses["structural"] = _losses(alone, scaler, calibration, observed, series)
     found, last, at = [], [], 0
     for turn in range(turns):
         task = withhold(scaled, seed, turn, only)
         assert task.hidden is not None
-        said, count = baselines.predict(task), int(task.hidden.sum())
-        found.append(baselines.losses(said, task, task.hidden, observed[at : at + count], LEVELS))
-        last.append(said["last-value"][np.asarray(task.hidden.any(1))])
+        prediction, count = baselines.predict(task), int(task.hidden.sum())
+        found.append(baselines.losses(prediction, task, task.hidden, observed[at : at + count], LEVELS))
+        last.append(prediction["last-value"][np.asarray(task.hidden.any(1))])
         at += count
     losses |= {name: Losses.join([each[name] for each in found]) for name in RULES}
     repeated = np.concatenate(last)
     if scaler != plain:
         repeated = scaler.transform(plain.inverse(repeated))
     row, variable = np.nonzero(errors.counted)
-    ids = {name: k for k, name in enumerate(dict.fromkeys(judged.ids))}
-    number = np.array([ids[name] for name in judged.ids])
+    ids = {name: k for k, name in enumerate(dict.fromkeys(scored.ids))}
+    number = np.array([ids[name] for name in scored.ids])
     first, span = float(errors.times.min()), max(float(np.ptp(errors.times)), 1e-300)
     comparison = Comparison(
-        names=judged.names,
+        names=scored.names,
         leads=RANGE_NAMES,
         series=tuple(ids),
         levels=LEVELS,
@@ -188,11 +188,11 @@ def _losses(errors: Errors, scaler: Scaler, calibration: Calibration, observed: 
         taught = other.calibration(scaler, calibration.kinds).widened(series)
         taught = dataclasses.replace(taught, mean_weight=calibration.mean_weight, cap=calibration.cap)
         part = errors.take(half)
-        said = calibrated_entries(
-            part.said, part.lead, part.counted, scaler=scaler, calibration=taught, levels=(*LEVELS, *GRID)
+        prediction = calibrated_entries(
+            part.prediction, part.lead, part.counted, scaler=scaler, calibration=taught, levels=(*LEVELS, *GRID)
         )
         place = half[np.nonzero(errors.counted)[0]]
-        for name, column in said.items():
+        for name, column in prediction.items():
             parts.setdefault(name, np.empty(len(observed)))[place] = column
     return Losses.of(observed, mean=parts["mean"], median=parts["median"], bounds=parts, levels=LEVELS)
 

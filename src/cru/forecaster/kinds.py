@@ -250,9 +250,9 @@ class Kinds(Mapping[str, Kind]):
             time: the time of the observation.
         """
         kind = self.kinds[name]
-        said = "several" if kind == "category" else f"{found:g}" if isinstance(found, float) else repr(found)
+        shown = "several" if kind == "category" else f"{found:g}" if isinstance(found, float) else repr(found)
         hint = f"Correct it or leave it missing{HINTS[kind]}."
-        return InputError(rule=RULES[kind], found=f"{said} in series {series!r}", hint=hint, column=name, time=time)
+        return InputError(rule=RULES[kind], found=f"{shown} in series {series!r}", hint=hint, column=name, time=time)
 
     def warnings(self, series: SeriesSet) -> list[str]:
         """Return a warning for each variable with an inferred kind and impossible observations."""

@@ -177,8 +177,8 @@ def query_known(
     known[added.old] = series.per_time[KNOWN]
     values = np.concatenate([np.empty((0, width)), *given])
     for k in range(width):
-        told = ~np.isnan(values[:, k])
-        known[added.new[told], k] = values[told, k]
+        present = ~np.isnan(values[:, k])
+        known[added.new[present], k] = values[present, k]
     wanted = np.zeros(len(known), bool)
     is_query = np.concatenate(
         [np.repeat([False, True], (len(o.times), len(t))) for o, t in zip(more, asked, strict=True)]

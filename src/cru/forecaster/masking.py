@@ -63,11 +63,11 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     start, end = _forecast_range(series, rng)
     withheld |= ((kind == 1)[:, None] & runs) | ((kind == 2) & (series.step_index >= start))[:, None]
     withheld = withheld[:, joint_columns(series.names)]
-    told = rng.random(series.values.shape) < SHARES.shown_targets
+    shown = rng.random(series.values.shape) < SHARES.shown_targets
     task = dataclasses.replace(
         hide(series, withheld),
         targets=series.values,
-        target_mask=series.mask & (withheld | told),
+        target_mask=series.mask & (withheld | shown),
         hidden=series.mask & withheld,
         task=Task("practice", scored="hidden"),
     )

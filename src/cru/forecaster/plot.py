@@ -71,11 +71,11 @@ def draw(
     tick = (end + ahead - first) * 1e-4
     grid = np.unique(np.concatenate([np.linspace(first, end + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
     query = forecaster.query(seen, [grid[grid >= first]], hold=True)
-    said = forecaster._answer(query, (50.0, 90.0), polars=False)
+    prediction = forecaster._answer(query, (50.0, 90.0), polars=False)
     shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[: 1 if components else _PANELS])
     if variable is not None:
         shown = np.array([forecaster.names_.index(variable)])
-    return _figure(forecaster, seen.keep(seen.times >= first), said, shown, name, query if components else None)
+    return _figure(forecaster, seen.keep(seen.times >= first), prediction, shown, name, query if components else None)
 
 
 def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[DataTable, str]:
@@ -106,7 +106,7 @@ def one_series(forecaster: Forecaster, table: Any, series: str | None) -> tuple[
 
 
 def _figure(
-    forecaster: Forecaster, seen: Any, said: Any, shown: np.ndarray, name: str, query: Query | None
+    forecaster: Forecaster, seen: Any, prediction: Any, shown: np.ndarray, name: str, query: Query | None
 ) -> "Figure":
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -116,9 +116,9 @@ def _figure(
     heights = [1.9] * len(shown) + [_COMPONENT] * len(below)
     figure = make_figure(9.0, 1.0 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    said, variable = nw.from_native(said, eager_only=True), columns.variable or "variable"
+    prediction, variable = nw.from_native(prediction, eager_only=True), columns.variable or "variable"
     for panel, k in zip(panels, shown, strict=False):
-        part = said.filter(nw.col(variable) == forecaster.names_[k])
+        part = prediction.filter(nw.col(variable) == forecaster.names_[k])
         time = part[columns.time].to_numpy()
         where = seen.mask[:, k]
         stamps = clock.stamps(seen.times[where])

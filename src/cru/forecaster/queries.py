@@ -84,8 +84,8 @@ def _run(
     with inference(model, series, size):
         batches = series.batches_by_length(size, dtype=model.dtype)
         for batch, rows in track(batches, title or "", total=count, show=title is not None):
-            said = ScaledPrediction.of(predict(batch)).take(batch.valid.numpy().ravel())
-            for part, numbers in zip(found, said, strict=True):
+            prediction = ScaledPrediction.of(predict(batch)).take(batch.valid.numpy().ravel())
+            for part, numbers in zip(found, prediction, strict=True):
                 part[place[rows]] = numbers
 
 

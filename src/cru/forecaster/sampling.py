@@ -97,8 +97,8 @@ def _coupled(
     """Replace each draw by the quantile of `predict` at its rank, in the user's units."""
     model, rows = forecaster.model_, query.rows
     series = query.series.scaled_by(forecaster.scaler_)
-    said = predict_scaled(model, series).take(rows)
-    found = _distribution(forecaster, said, lead_times(series, causal=model.causal)[rows])
+    prediction = predict_scaled(model, series).take(rows)
+    found = _distribution(forecaster, prediction, lead_times(series, causal=model.causal)[rows])
     for group in found.kinds.groups:
         drawn[..., group[0]] = -drawn[..., group].argmax(-1)  # ranks in the order of the categories, as in `draw`
     place = np.lexsort((rng.random(drawn.shape), drawn), axis=0).argsort(0)[:n]  # ties in random order
@@ -146,9 +146,9 @@ def _members(
         report(now / steps)
         chosen = rows[step == now]
         current = dataclasses.replace(state, values=values, mask=mask)
-        said = predict_scaled(model, current).take(chosen)
+        prediction = predict_scaled(model, current).take(chosen)
         lead = lead_times(current, causal=model.causal)[chosen]
-        drawn = _draw(forecaster, said, lead, rng)
+        drawn = _draw(forecaster, prediction, lead, rng)
         values[chosen] = np.where(mask[chosen], values[chosen], drawn)
         mask[chosen] = True
     return values[rows].reshape(count, len(asked), values.shape[1])
@@ -189,9 +189,9 @@ def _onward(
         report(step / times.shape[1])
         extras = {name: part[:, step : step + 1].repeat(members, 1, 1) for name, part in given.items()}
         asked = dataclasses.replace(stream.query_batch(now[:, None]), extras=extras)
-        said = ScaledPrediction.of(stream.model(asked, state=kept.state))
+        prediction = ScaledPrediction.of(stream.model(asked, state=kept.state))
         lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
-        drawn[:, step] = _draw(forecaster, said, lead, rng)
+        drawn[:, step] = _draw(forecaster, prediction, lead, rng)
         made = torch.from_numpy(drawn[:, step : step + 1]).to(asked.values.dtype)
         observation = dataclasses.replace(asked, values=made, mask=torch.ones_like(asked.mask))
         state = stream.model.advance(observation, kept.state)
@@ -200,12 +200,12 @@ def _onward(
 
 
 def _draw(
-    forecaster: "Forecaster", said: ScaledPrediction, lead: np.ndarray, rng: np.random.Generator
+    forecaster: "Forecaster", prediction: ScaledPrediction, lead: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, "n variable"]:
     """Draw the values of one time. The errors of the variables in a row are correlated."""
-    drawn = _distribution(forecaster, said, lead).draw(forecaster.calibration_.uniform(rng, len(lead)))
+    drawn = _distribution(forecaster, prediction, lead).draw(forecaster.calibration_.uniform(rng, len(lead)))
     return forecaster.scaler_.transform(drawn)
 
 
-def _distribution(forecaster: "Forecaster", said: ScaledPrediction, lead: np.ndarray) -> Distribution:
-    return Distribution(said, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_)
+def _distribution(forecaster: "Forecaster", prediction: ScaledPrediction, lead: np.ndarray) -> Distribution:
+    return Distribution(prediction, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_)

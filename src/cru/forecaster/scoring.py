@@ -62,7 +62,7 @@ class Errors(NamedTuple):
         return len(np.unique(self.owner))
 
     @property
-    def said(self) -> ScaledPrediction:
+    def prediction(self) -> ScaledPrediction:
         """The scaled predictions."""
         return ScaledPrediction(self.mean, self.center, self.lower, self.upper)
 
@@ -79,12 +79,12 @@ class Errors(NamedTuple):
             scaler: the scaler of the table.
             kinds: the kinds of the variables.
         """
-        z = self.said.standardise(self._spread_counts(scaler, kinds))
+        z = self.prediction.standardise(self._spread_counts(scaler, kinds))
         skewed = kinds.are("nonnegative", "count") & ~self.constant
         mean, values = scaler.inverse(self.mean), scaler.inverse(self.values)
         lowest = scaler.transform(kinds.edges)
         edge, at_lowest = (
-            self.said.standardise(lowest),
+            self.prediction.standardise(lowest),
             kinds.are("nonnegative") & (self.values <= lowest + CONSTANTS.rounding),
         )
         again = Recalibration.fit(z, self.mean, edge, self.counted & self.usual, skewed, at_lowest)
@@ -135,7 +135,7 @@ class Errors(NamedTuple):
         rows = np.flatnonzero((usual & scaler.is_log).any(1))
         rows = rows[:: max(1, len(rows) // CONSTANTS.mean_weight_points)]
         some, usual = self.take(rows), usual[rows]
-        whole = calibrated(some.said, some.lead, scaler=scaler, calibration=capped).mean
+        whole = calibrated(some.prediction, some.lead, scaler=scaler, calibration=capped).mean
         center = scaler.inverse(some.center)
         above, missed = whole - center, scaler.inverse(some.values) - center
         product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
@@ -191,11 +191,11 @@ def errors_of(
     for turn in range(most or CONSTANTS.max_tasks):
         task = withhold(series, seed, turn, only)
         assert task.targets is not None and task.hidden is not None
-        said = predict_scaled(model, task, predict).with_constants(constant)
+        prediction = predict_scaled(model, task, predict).with_constants(constant)
         lead = lead_times(task, causal=model.causal)
         kept = np.asarray(task.hidden.any(1))
         owner = task.series_index if only is None else only[task.series_index]
-        parts = (task.targets, *said, task.hidden, lead, owner, task.times, np.full(len(owner), turn))
+        parts = (task.targets, *prediction, task.hidden, lead, owner, task.times, np.full(len(owner), turn))
         found.append(tuple(part[kept] for part in parts))
         count, rows = count + task.hidden[:, ever].sum(0), rows + len(task.times)
         if (
@@ -268,11 +268,11 @@ def _coverage(errors: Errors, series: int, gap: float, scaler: Scaler, kinds: Ki
         return []
     count, inside = dict.fromkeys((ALL_RANGES, *RANGE_NAMES), 0), np.zeros((len(LEVELS), 1 + len(RANGES)))
     for half, other in (halves, halves[::-1]):
-        taught, judged = errors.take(half).calibration(scaler, kinds).widened(series), errors.take(other)
-        found = Distribution(judged.said, judged.lead, scaler=scaler, calibration=taught)
-        values = kinds.possible(scaler.inverse(judged.values))
+        taught, scored = errors.take(half).calibration(scaler, kinds).widened(series), errors.take(other)
+        found = Distribution(scored.prediction, scored.lead, scaler=scaler, calibration=taught)
+        values = kinds.possible(scaler.inverse(scored.values))
         ranges = {ALL_RANGES: counted[other]} | {
-            name: counted[other] & among for name, among in judged.ranges(gap).items()
+            name: counted[other] & among for name, among in scored.ranges(gap).items()
         }
         count = {name: count[name] + int(among.sum()) for name, among in ranges.items()}
         for number, level in enumerate(LEVELS):

@@ -43,11 +43,11 @@ def judge_observations(forecaster: "Forecaster", series: SeriesSet, *, polars: b
     if forecaster.errors_ is None:
         return series
     frame = nw.from_native(anomalies(forecaster, series, LEVEL, polars=polars), eager_only=True)
-    judged = {_EXPECTED: np.zeros(series.mask.shape), _P_VALUE: np.ones(series.mask.shape)}
-    judged[_ANOMALY] = np.zeros(series.mask.shape, bool)
+    scored = {_EXPECTED: np.zeros(series.mask.shape), _P_VALUE: np.ones(series.mask.shape)}
+    scored[_ANOMALY] = np.zeros(series.mask.shape, bool)
     for name, column in ((_EXPECTED, "mean"), (_P_VALUE, "p_value"), (_ANOMALY, "anomaly")):
-        judged[name][np.nonzero(series.mask)] = frame[column].to_numpy()
-    return dataclasses.replace(series, per_time={**series.per_time, **judged})
+        scored[name][np.nonzero(series.mask)] = frame[column].to_numpy()
+    return dataclasses.replace(series, per_time={**series.per_time, **scored})
 
 
 class SeriesMeasures(NamedTuple):
@@ -135,9 +135,9 @@ def view_series(
 def predict_curves(forecaster: "Forecaster", query: Query, levels: Sequence[float]) -> CalibratedPrediction:
     """Predict the requested times of a query, with calibrated intervals at ``levels`` in per cent."""
     series = query.series.scaled_by(forecaster.scaler_)
-    said = predict_scaled(forecaster.model_, series).take(query.rows)
+    prediction = predict_scaled(forecaster.model_, series).take(query.rows)
     lead = lead_times(series, causal=forecaster.model_.causal)[query.rows]
-    return calibrated(said, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_, levels=levels)
+    return calibrated(prediction, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_, levels=levels)
 
 
 def has_components(forecaster: "Forecaster") -> bool:

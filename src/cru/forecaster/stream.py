@@ -181,11 +181,11 @@ class Stream:
                 self._put_unobserved(arrived)
             return {}
         batch = arrived.batch
-        said, state = step(self.model, batch, arrived.state)
+        prediction, state = step(self.model, batch, arrived.state)
         after, past = self._after(arrived, state), Past(np.array([[arrived.since]]), arrived.read)
         runs = (after.runs * batch.mask[:, 0]).numpy()
         scaled = batch.values[:, 0].double().numpy()
-        found = judge(self.forecaster, ScaledPrediction.of(said), scaled, past, runs, chosen)
+        found = judge(self.forecaster, ScaledPrediction.of(prediction), scaled, past, runs, chosen)
         if update:
             self._put(arrived, after)
         return {
@@ -304,8 +304,8 @@ class Stream:
         elif known is not None or static is not None:
             argument = "known" if known is not None else "static"
             raise InputError(argument, "be left out: the model was fitted without such columns")
-        said = self.model(asked.batch, state=asked.state)
-        answer = self.calibrate(said, lead_time_of(np.array(asked.since), asked.read), levels)
+        prediction = self.model(asked.batch, state=asked.state)
+        answer = self.calibrate(prediction, lead_time_of(np.array(asked.since), asked.read), levels)
         numbers = answer.columns
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
@@ -563,17 +563,17 @@ class Stream:
             raise InputError("id", "be a series of this stream", repr(name), hint)
         return name
 
-    def calibrate(self, said: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> CalibratedPrediction:
+    def calibrate(self, prediction: Prediction, lead: np.ndarray, levels: tuple[float, ...]) -> CalibratedPrediction:
         """Convert a prediction of the model to calibrated values in the user's units, one row for each lead time.
 
         Args:
-            said: the prediction.
+            prediction: the prediction.
             lead: the lead times.
             levels: the levels of the intervals, in per cent.
         """
         fitted = self.forecaster
         return calibrated(
-            ScaledPrediction.of(said), lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels
+            ScaledPrediction.of(prediction), lead, scaler=fitted.scaler_, calibration=fitted.calibration_, levels=levels
         )
 
     def too_early(self, name: str, moment: float, kept: SeriesState, hint: str) -> InputError:

@@ -107,10 +107,12 @@ def _losses(
         for numbers in np.array_split(np.arange(len(task)), max(1, len(task) // 64)):
             batch = task.batch(numbers)
             with torch.no_grad():
-                said = model(batch)
-            assert said.var is not None
+                prediction = model(batch)
+            assert prediction.var is not None
             hidden = batch.hidden.numpy()
-            mean, std, truth = (part.double().numpy() for part in (said.mean, said.var.sqrt(), batch.targets))
+            mean, std, truth = (
+                part.double().numpy() for part in (prediction.mean, prediction.var.sqrt(), batch.targets)
+            )
             true = scaler.inverse(truth)
             squares += np.where(hidden, (scaler.inverse(mean) - true) ** 2, 0).sum((0, 1))
             for p in SETTINGS.quantiles:

@@ -244,8 +244,8 @@ class CorrectedModel(Model):
         """
         found, hidden = self.features(batch, state, ahead=True)
         corrections = self.correct(found.x, batch)
-        said = self.combine(found, hidden, Correction._make(part.mean(0) for part in corrections))
-        return said, self._after(found.prior, batch, state)
+        prediction = self.combine(found, hidden, Correction._make(part.mean(0) for part in corrections))
+        return prediction, self._after(found.prior, batch, state)
 
     def combine(self, found: Features, mask: Tensor, correction: Correction) -> Prediction:
         """Apply a correction, multiplied by the trust, to the entries that are not observed.
@@ -344,10 +344,10 @@ class CorrectedModel(Model):
             whole = (torch.cat(part, 1) for part in zip(*found, strict=True))
             return Correction._make(part.reshape(len(part), *x.shape[:2], part.shape[-1]) for part in whole)
         inputs = FeatureBatch.around(x, batch)
-        said = self.network(inputs) if state is None else self.network(inputs, state=state.network)
-        assert self.gain is not None and said.var is not None
-        log_scale = 0.5 * said.var.clamp(min=CONSTANTS.variance_floor).log()
-        return _bounded((self.gain[0] * said.mean)[None], (self.gain[1] * log_scale)[None])
+        prediction = self.network(inputs) if state is None else self.network(inputs, state=state.network)
+        assert self.gain is not None and prediction.var is not None
+        log_scale = 0.5 * prediction.var.clamp(min=CONSTANTS.variance_floor).log()
+        return _bounded((self.gain[0] * prediction.mean)[None], (self.gain[1] * log_scale)[None])
 
     def correct_rows(self, x: Float[Tensor, "member row feature"]) -> "Correction":
         """Return the bounded corrections of networks without a memory.
