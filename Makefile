@@ -38,8 +38,9 @@ fuzz: install          ## random problems at the edges of what is promised, 10 m
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
 wheel: install         ## a wheel with compiled filters, in build/wheel, and its tests
+	rm -rf build/wheel
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m hatchling build --target wheel --directory build/wheel
-	$(BIN)/python -m pytest -m wheel tests/native
+	CRU_WHEEL_DIR=build/wheel $(BIN)/python -m pytest -m wheel tests/native
 
 sanitize: install      ## the tests of the compiled code under AddressSanitizer and UBSan
 	$(BIN)/python -m tests.sanitize

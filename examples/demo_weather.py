@@ -1,4 +1,4 @@
-"""The first part of the demo: forecast held-out weather stations, next to naive rules.
+"""The first part of the demo: forecast held-out weather stations, next to naive models.
 
 All four models get the same training stations, the same observations before each forecast, and the same calibration.
 """
@@ -99,7 +99,7 @@ def score_table(found: dict[str, pd.DataFrame], train: pd.DataFrame) -> Table:
 
 
 def lost(found: dict[str, pd.DataFrame]) -> list[str]:
-    """Return a sentence for each variable on which a naive rule has a smaller error than the default."""
+    """Return a sentence for each variable on which a naive model has a smaller error than the default."""
     errors = {
         title: (each["value"] - each["median"]).abs().groupby(each["variable"]).mean() for title, each in found.items()
     }

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.data.raw_formats import dly_text
 
-CHECKED_CALLS = 10  # of each function in each test, all its parameters together
+CHECKED_CALLS = 5  # of each function in each test, with the fixtures that it makes
 _current_test: Any = None
 _check_every_call = jaxtyping.jaxtyped
 
@@ -39,7 +39,7 @@ def _check_first_calls(fn: Any = None, *, typechecker: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal checked, test, calls
         __tracebackhide__ = True
-        if test is not _current_test:
+        if test != _current_test:
             test, calls = _current_test, 0
         if calls >= CHECKED_CALLS:
             return fn(*args, **kwargs)
@@ -78,6 +78,13 @@ REPRESENTATIVE = {  # of each kind of data, for `make quick`; "" where a test is
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check the first calls of each test again."""
+    global _current_test
+    _current_test = item.nodeid
+
+
 def pytest_collection_finish() -> None:
     """Do not search the libraries and the collected tests for garbage again and again."""
     gc.collect()
@@ -99,10 +106,8 @@ os.environ.pop("COLUMNS", None)  # the width of whoever runs the tests, which is
 
 
 @pytest.fixture(autouse=True)
-def _same_numbers(request: pytest.FixtureRequest) -> None:
-    """What a test draws does not depend on the tests before it, and neither do the calls that are checked."""
-    global _current_test
-    _current_test = request.function
+def _same_numbers() -> None:
+    """What a test draws does not depend on the tests before it."""
     torch.manual_seed(0)
 
 

@@ -30,7 +30,7 @@ PARTS = {"demo_pendulum", "demo_weather", "tutorial"}  # others import them
 def start(name: str, *words: object, **environment: str) -> subprocess.CompletedProcess:
     """Run an example. It finds the library of this checkout, and computes with one thread."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"} | environment
-    true = "ignore:A naive baseline is better than the model"  # of a model that is trained for one epoch
+    true = "ignore:A naive model is better than the model"  # of a model that is trained for one epoch
     program = [sys.executable, "-W", "error", "-W", true, str(EXAMPLES / f"{name}.py"), *map(str, words)]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=600, env=environment)
     assert ended.returncode == 0, ended.stderr

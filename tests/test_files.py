@@ -61,6 +61,7 @@ def _no_fsync(monkeypatch):
     ("over", "history"),
     [
         (True, True),
+        pytest.param(True, False, marks=pytest.mark.slow),
         pytest.param(False, False, marks=pytest.mark.slow),
     ],
 )

@@ -34,4 +34,4 @@ def test_what_differs_from_the_protocol_is_documented():
         "makes one transition for each observation",
     ):
         assert words in text
-    assert "as the published runs did" in text and "table of trivial predictors" in text
+    assert "`published=True` | as the published runs did" in text and "table of trivial predictors" in text

@@ -105,7 +105,7 @@ def test_a_source_without_checksum_is_never_resumed(server, tmp_path):
 
 
 def test_no_internet_and_a_missing_file_are_one_sentence(server, tmp_path):
-    with pytest.raises(OSError, match=r"the server responds 404"):
+    with pytest.raises(OSError, match=r"the server responds with 404"):
         fetch(server, tmp_path, name="other.bin")
     with pytest.raises(OSError, match=r"cannot download .*ConnectionError.*--data-dir"):
         raw.download("http://127.0.0.1:9/", {"file.bin": SHA256}, "y", cache=tmp_path, progress=False)

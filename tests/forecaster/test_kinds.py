@@ -246,7 +246,7 @@ def test_a_damaged_kind_is_refused(model, tmp_path):
     damaged = json.loads(json.dumps(config))
     damaged["calibration"]["recalibration"]["logistic"][3][1] = -1.0
     write_config(tmp_path / "model", damaged)
-    with pytest.raises(ValueError, match="ascending"):
+    with pytest.raises(ValueError, match="no negative slope"):
         Forecaster.load(tmp_path / "model")
 
 

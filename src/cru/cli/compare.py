@@ -46,7 +46,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Output file for the scores: .csv or .parquet.")] = None,
     n_jobs: Jobs = 1,
 ) -> None:
-    """Fit each model to the observations before a cut, and score its forecasts and those of naive baselines."""
+    """Fit each model to the observations before a cut, and score its forecasts and those of naive models."""
     from cru.data.table_files import write_file
     from cru.errors import InputError
     from cru.forecaster import Forecaster

@@ -40,7 +40,7 @@ def print_errors(console: "Console", rows: Sequence[Mapping[str, Any]], title: s
 def print_better_baselines(
     console: "Console", rows: Sequence[Mapping[str, Any]], details: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Print every group in which a naive baseline is better by more than noise.
+    """Print every group in which a naive model is better by more than noise.
 
     Args:
         console: the console to print to.

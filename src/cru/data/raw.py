@@ -119,7 +119,9 @@ def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progre
     try:
         _receive(base_url + name, part, progress=progress)
     except requests.RequestException as error:
-        reason = type(error).__name__ if error.response is None else f"the server responds {error.response.status_code}"
+        reason = type(error).__name__
+        if error.response is not None:
+            reason = f"the server responds with {error.response.status_code}"
         raise OSError(
             f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
             "download it by hand and give its folder as `data_dir` (--data-dir)."

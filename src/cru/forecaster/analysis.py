@@ -27,7 +27,7 @@ class Analysis(Estimator):
         """Forecast the past: cut every series at several times, and compare predictions with the later observations.
 
         A prediction uses only the observations up to its cut. It is made at the times of the observations after the
-        cut, up to the horizon. The naive baselines are fitted to the observations up to the cut.
+        cut, up to the horizon. The naive models are fitted to the observations up to the cut.
 
         Without ``refit``, the fitted model predicts. If the table is the training table, this model has seen the values
         after the cut, so the scores can be too good. Pass a table with new series or later times, or use ``refit``.

@@ -45,7 +45,7 @@ class Backtest:
         predictions: a frame with one row for each observed value after a cut. Its columns are id, ``cut``, time,
             ``lead`` (time since the cut), ``variable``, ``observed``, ``mean``, ``median``, ``std``, and ``lo-90`` and
             ``hi-90`` for a level of 90. It is a polars frame if the table is.
-        comparison: the losses of the model and of the naive baselines on these values.
+        comparison: the losses of the model and of the naive models on these values.
         columns: the roles of the columns of the table.
         polars: whether frames are polars frames.
     """
@@ -61,7 +61,7 @@ class Backtest:
         return describe_backtest(self)
 
     def scores(self, by: str | Sequence[str] = ("variable", "lead")) -> Any:
-        """Compute the scores of the model and of every naive baseline.
+        """Compute the scores of the model and of every naive model.
 
         Args:
             by: any of "variable", "lead" (a range of lead times) and "series". There is one row for each of their
@@ -118,7 +118,7 @@ class Job(NamedTuple):
     scored: np.ndarray  # whether a series is predicted, or only used for fitting
     levels: tuple[float, ...]
     refit: bool
-    baselines: bool  # whether the naive baselines are scored, too
+    baselines: bool  # whether the naive models are scored, too
 
 
 class Predicted(NamedTuple):
@@ -256,7 +256,7 @@ def run(
         forecaster: the forecaster. It need not be fitted if ``refit``.
         refit: whether to fit a new forecaster before each cut.
         n_jobs: the number of processes.
-        baselines: whether to score the naive baselines, too.
+        baselines: whether to score the naive models, too.
         title: the title of the progress bar.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Naive baselines of a table, with intervals from the quantiles of their errors."""
+"""Naive models of a table, with intervals from the quantiles of their errors."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ RULES = tuple(name for name in NAIVE if name != "mean")
 
 @dataclass(frozen=True)
 class BaselineSettings:
-    """Sizes of the fit of the naive rules."""
+    """Sizes of the fit of the naive models."""
 
     max_points: int = 20_000  # most time points that fit the rules
     max_entries: int = 2_000_000  # most entries (times variables) that fit the rules
@@ -45,7 +45,7 @@ _TRAIN = 1  # random stream of the withheld values, that of training in fitting.
 
 
 class Baselines(NamedTuple):
-    """Fitted naive rules, and the quantiles of their errors by variable and range of lead times, in scaled units."""
+    """Fitted naive models, and the quantiles of their errors by variable and range of lead times, in scaled units."""
 
     scaler: Scaler  # without logarithms, so that a mean is a mean in the user's units
     rules: dict[str, Model]
@@ -93,7 +93,7 @@ class Baselines(NamedTuple):
 
 
 def fit_baselines(series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int, levels: Sequence[float]) -> Baselines:
-    """Fit the naive rules, and estimate the quantiles of their errors on values that are withheld as in training.
+    """Fit the naive models, and estimate the quantiles of their errors on values that are withheld as in training.
 
     Args:
         series: the training part in the user's units. About `BaselineSettings.max_points` of its time points are used.

@@ -104,7 +104,7 @@ class Comparison:
         unit: standard deviation of each variable, 1 for a constant.
         varies: whether the variable has different values.
         losses: losses of each model, by name.
-        baselines: names of the models that are naive baselines.
+        baselines: names of the models that are naive models.
     """
 
     names: tuple[str, ...]
@@ -166,7 +166,7 @@ class Comparison:
         return table
 
     def find_losses(self, model: str, baselines: Sequence[str]) -> list[tuple[str, str, float, float]]:
-        """Find variables for which a naive baseline is significantly better than a model.
+        """Find variables for which a naive model is significantly better than a model.
 
         All variables and baselines together give a false alarm with about the probability
         `BootstrapSettings.warning_error_rate`.

@@ -40,8 +40,6 @@ class CorrectionSettings:
     warmup: int = 50  # optimizer steps of linear warm-up
     clip: float = 5.0
     observations: int = 300  # in a table with fewer observations, the networks are not trained
-    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of complete series
-    blocks_per_fold: int = 8  # approximate number of blocks per fold in each series
     trust_factor: int = 2  # time points that determine the trust, as a multiple of `validation`
     trust_candidates: int = 11  # number of candidate shares of a correction, from 0 to 1
     ridge: float = 200.0  # of the linear start, as a number of targets
@@ -49,7 +47,15 @@ class CorrectionSettings:
     structural_batch: int = 64  # series per batch of the structural model
 
 
-SETTINGS = CorrectionSettings()
+@dataclass(frozen=True)
+class FoldSettings:
+    """Settings of the division of a table into folds."""
+
+    few_series: int = 20  # with fewer series, a fold consists of blocks of time points, not of complete series
+    blocks_per_fold: int = 8  # approximate number of blocks per fold in each series
+
+
+FOLDS = FoldSettings()
 
 
 class CorrectionRows(NamedTuple):
@@ -64,7 +70,7 @@ class CorrectionRows(NamedTuple):
 def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     """Assign a fold to every row.
 
-    All rows of a series share a fold if there are at least `CorrectionSettings.few_series` series. Otherwise, the rows
+    All rows of a series share a fold if there are at least `FoldSettings.few_series` series. Otherwise, the rows
     of a block of consecutive time points share one.
 
     Args:
@@ -75,10 +81,10 @@ def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     Returns:
         The series with the folds in ``per_time["fold"]``.
     """
-    if len(series) >= SETTINGS.few_series:
+    if len(series) >= FOLDS.few_series:
         fold = (generator(seed, "folds").permutation(len(series)) % folds)[series.series_index]
     else:
-        size = np.maximum(series.lengths // (SETTINGS.blocks_per_fold * folds), 10)
+        size = np.maximum(series.lengths // (FOLDS.blocks_per_fold * folds), 10)
         fold = (series.step_index // size[series.series_index] + series.series_index) % folds
     return dataclasses.replace(series, per_time={**series.per_time, FOLD: fold.astype(np.int64)})
 
@@ -102,13 +108,13 @@ def draw_parts(series: SeriesSet, rows: int, longest: int, rng: np.random.Genera
 
 
 @torch.no_grad()
-def describe(model: CorrectedModel, task: SeriesSet) -> CorrectionRows:
+def describe(model: CorrectedModel, task: SeriesSet, settings: CorrectionSettings) -> CorrectionRows:
     """Run the structural model on a training task, and return the time points with targets.
 
     Targets are the values that the task withholds, and some observed entries that are withheld from the networks only.
     """
     found = []
-    for numbers in group_by_length(task.lengths, SETTINGS.structural_batch):
+    for numbers in group_by_length(task.lengths, settings.structural_batch):
         batch = task.batch(numbers, dtype=model.dtype)
         features, mask = model.features(batch)
         dropped = model.draw_dropped(mask)
@@ -169,7 +175,7 @@ def train_corrections(
                 begun = time.perf_counter()
                 drawn = _draw(model, series, size, settings, (seed, epoch), "correction windows")
                 if epoch == 0 and model.config.inputs:
-                    _start_linear(model, drawn)
+                    _start_linear(model, drawn, settings)
                 loss = _epoch(model, drawn, optimizer, epoch, epochs, settings)
                 score = _score(model, rows)
                 better = score < best
@@ -188,7 +194,7 @@ def train_corrections(
         model.network.load_state_dict(kept)
         size = min(settings.trust_factor * settings.validation, most)
         judges = _draw(model, series, size, settings, (seed, 0), "correction trust")
-        _find_trust(model, judges)
+        _find_trust(model, judges, settings)
 
 
 def _draw(
@@ -200,7 +206,7 @@ def _draw(
     stream: str,
 ) -> CorrectionRows:
     parts = draw_parts(series, size, settings.window, generator(seed, stream))
-    return describe(model, make_training_task(parts, (*seed, len(stream))))
+    return describe(model, make_training_task(parts, (*seed, len(stream))), settings)
 
 
 def _epoch(
@@ -239,7 +245,7 @@ def _epoch(
 
 
 @torch.no_grad()
-def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
+def _start_linear(model: CorrectedModel, rows: CorrectionRows, settings: CorrectionSettings) -> None:
     """Set the linear part of each network to the ridge regression of the errors on the inputs besides observations.
 
     A known cause of a variable can explain more than all other features, and a few epochs are not enough to learn it.
@@ -247,6 +253,7 @@ def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
     Args:
         model: a model with networks that correct nothing so far.
         rows: the rows of the first epoch.
+        settings: the settings of the training.
     """
     network, count, size = model.network, model.config.inputs, rows.x.shape[1]
     assert isinstance(network, MLPModel)
@@ -257,7 +264,7 @@ def _start_linear(model: CorrectedModel, rows: CorrectionRows) -> None:
         for variable in range(error.shape[1]):
             wanted = among & rows.wanted[:, variable]
             own, missed = x[wanted], error[wanted, variable]
-            square = own.T @ own + SETTINGS.ridge * torch.eye(count, dtype=x.dtype)
+            square = own.T @ own + settings.ridge * torch.eye(count, dtype=x.dtype)
             network.skip[k, size - count : size, variable] = torch.linalg.solve(square, own.T @ missed).to(model.dtype)
 
 
@@ -277,14 +284,14 @@ def _score(model: CorrectedModel, rows: CorrectionRows) -> float:
 
 
 @torch.no_grad()
-def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
+def _find_trust(model: CorrectedModel, rows: CorrectionRows, settings: CorrectionSettings) -> None:
     """Set the trust: the share of a correction with the smallest error, for each variable and range of lead times.
 
     The share of a center minimises the absolute error, and the share of a mean minimises the squared error. The fewer
     targets a variable has in a range, the closer its share is to the common share of all variables.
     """
-    shares = torch.linspace(0, 1, SETTINGS.trust_candidates)
-    loss = torch.zeros(SETTINGS.trust_candidates, *model.trust.shape)
+    shares = torch.linspace(0, 1, settings.trust_candidates)
+    loss = torch.zeros(settings.trust_candidates, *model.trust.shape)
     count = torch.zeros_like(model.trust[0])
     with evaluating(model):
         for first in range(0, len(rows.fold), 4096):
@@ -299,7 +306,7 @@ def _find_trust(model: CorrectedModel, rows: CorrectionRows) -> None:
                     loss[k, number].index_add_(0, place, torch.where(wanted, each, 0.0))
             count.index_add_(0, place, wanted.to(count.dtype))
     shared = shares[loss.sum(-1).argmin(0)][..., None]
-    weight = count / (count + SETTINGS.shared_weight)
+    weight = count / (count + settings.shared_weight)
     model.trust.copy_(weight * shares[loss.argmin(0)] + (1 - weight) * shared)
 
 

@@ -23,7 +23,7 @@ class TailSettings:
     """Settings of the tails of an error distribution."""
 
     long_gap: float = 2.0  # a longer gap, in typical gaps, is the situation `LATER`
-    excesses: int = 50  # most errors that a generalised Pareto distribution is fitted to
+    excesses: int = 50  # fewest errors that a generalised Pareto distribution is fitted to, if a tail has as many
     prior_mean_excess: float = 0.25  # typical mean excess, in units of its distance from the median
     prior_shape: float = 0.2  # typical shape of a tail
     mean_weight: int = 3  # excesses at which the data have the same weight as the typical mean excess
@@ -256,7 +256,10 @@ def _law(errors: Float[np.ndarray, " n"]) -> Law:
 @cache
 def _normal_law() -> Law:
     """Return the distribution of standard normal errors."""
-    return _law(np.array([NormalDist().inv_cdf((k + 0.5) / TAILS.normal_errors) for k in range(TAILS.normal_errors)]))
+    law = _law(np.array([NormalDist().inv_cdf((k + 0.5) / TAILS.normal_errors) for k in range(TAILS.normal_errors)]))
+    for part in law:
+        part.setflags(write=False)  # all forecasters share it
+    return law
 
 
 def _half(errors: Float[np.ndarray, " n"]) -> Law:

@@ -63,7 +63,7 @@ class Forecaster(Analysis):
     Args:
         model: a name in `cru.models.MODELS`, or "module:Class" for a class of your own.
         base: "structural" lets the model correct a structural model of each variable. None uses the model alone.
-            Naive rules and models of your own are always used alone.
+            Naive models and models of your own are always used alone.
         options: options of the model; `cru models NAME` lists them. The default `hidden_size` follows from the number
             of variables.
         epochs: largest number of epochs. None means 24 for the default model, and 100 for recurrent models.

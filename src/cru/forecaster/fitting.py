@@ -49,7 +49,7 @@ class FitConstants:
     windows_per_epoch: tuple[int, int] = (320, 1000)  # fewest and most windows of an epoch
     max_network_variables: int = 100  # most variables for a network on top of the structural model
     structural_batch: int = 128  # parts of series in a batch of the structural fit
-    scored_points: tuple[int, int] = (60_000, 200_000)  # approximate limits of the size of the validation part
+    scored_points: tuple[int, int] = (60_000, 200_000)  # about the fewest and the most that a model is scored on
     harmonics: int = 2  # of a period of the periodogram
     processes: int = 3  # number of Ornstein-Uhlenbeck processes
     slowest: int = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
@@ -165,7 +165,7 @@ def default_options(model: str, variables: int, options: Mapping[str, Any]) -> d
 
 
 def needs_base(model: str, base: str | None) -> bool:
-    """Return whether a model is trained on top of a structural model. Naive rules and user models never are."""
+    """Return whether a model is trained on top of a structural model. Naive models and user models never are."""
     return base is not None and not (is_own(model) or model in (*NAIVE, "corrected") or model.startswith("structural"))
 
 

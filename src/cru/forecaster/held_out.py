@@ -1,4 +1,4 @@
-"""The comparison of a fitted model with the naive baselines on the values that `fit` withholds."""
+"""The comparison of a fitted model with the naive models on the values that `fit` withholds."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def compare_held_out(
     series: int,
     seed: int,
 ) -> HeldOut:
-    """Compare a fitted model, its structural model and the naive baselines on the same withheld values.
+    """Compare a fitted model, its structural model and the naive models on the same withheld values.
 
     Each half of the series is scored with the calibration of the other half. The baselines are fitted to the training
     part.
@@ -157,7 +157,7 @@ def score_rows(comparison: Comparison | None) -> dict[str, list[dict[str, Any]]]
 
 
 def find_better_baselines(comparison: Comparison | None, model: str) -> list[str]:
-    """Return a warning if a naive baseline is significantly better than the model for a variable.
+    """Return a warning if a naive model is significantly better than the model for a variable.
 
     There is no warning for a naive model. A causal model is compared with causal baselines only, because it cannot use
     later observations.
@@ -172,9 +172,7 @@ def find_better_baselines(comparison: Comparison | None, model: str) -> list[str
     ]
     if not found:
         return []
-    return [
-        f"A naive baseline is better than the model on withheld values of {some(found, 5)}. Compare with `backtest`."
-    ]
+    return [f"A naive model is better than the model on withheld values of {some(found, 5)}. Compare with `backtest`."]
 
 
 def _losses(errors: Errors, scaler: Scaler, calibration: Calibration, observed: np.ndarray, series: int) -> Losses:

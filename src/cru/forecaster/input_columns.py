@@ -41,9 +41,8 @@ def check_known(known: Any) -> dict[str, Fill]:
         number = isinstance(fill, int | float | np.integer | np.floating) and type(fill) is not bool
         number = number and -LARGEST <= fill <= LARGEST
         if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
-            raise InputError(
-                "known", f"have fills that are None, 'last' or a number up to {LARGEST:g}", f"{name!r}: {fill!r:.50}"
-            )
+            rule = f"have fills that are None, 'last' or a number from {-LARGEST:g} to {LARGEST:g}"
+            raise InputError("known", rule, f"{name!r}: {fill!r:.50}")
         found[name] = fill if fill is None or isinstance(fill, str) else float(fill)
     return found
 
@@ -276,7 +275,8 @@ class Reader:
 
 def unseen_category(name: str, found: Sequence[str]) -> str:
     """Return the warning for categories of a static column that the training table does not have."""
-    return f"{name!r} has {some([*map(repr, found)], 5)}, which the training table does not have. It counts as missing."
+    listed = some([*map(repr, found)], 5)
+    return f"{name!r} has {listed}, which the training table does not have. This counts as missing."
 
 
 def changed_static(name: str, series: str, one: str, other: str) -> InputError:

@@ -269,7 +269,9 @@ class Config(Schema):
         logistic = check_array("recalibration.logistic", found.logistic, (width, 2))
         rising = (means, edges, lowest, quantiles)
         if any((np.diff(each) < 0).any() for each in rising) or (logistic[:, 1] < 0).any():
-            raise ValueError("`recalibration` must have ascending means, edges, quantiles and probabilities")
+            raise ValueError(
+                "`recalibration` must have ascending means, edges, quantiles and probabilities, and no negative slope"
+            )
 
 
 def as_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:

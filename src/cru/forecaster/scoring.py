@@ -188,7 +188,7 @@ def errors_of(
     found: list[tuple[np.ndarray, ...]] = []
     ever = np.asarray(series.mask.any(0))  # variables without observations never have withheld values
     count, rows = np.zeros(ever.sum(), np.int64), 0
-    for turn in range(most or CONSTANTS.max_tasks):
+    for turn in range(CONSTANTS.max_tasks if most is None else most):
         task = withhold(series, seed, turn, only)
         assert task.targets is not None and task.hidden is not None
         prediction = predict_scaled(model, task, predict).with_constants(constant)

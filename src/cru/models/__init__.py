@@ -1,4 +1,4 @@
-"""Models by name: those of the paper, others of this library, and naive baselines."""
+"""Models by name: those of the paper, others of this library, and naive models."""
 
 from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Prediction, Spec, spec_of
 from cru.models.registry import MODELS, NAIVE, create

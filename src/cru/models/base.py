@@ -21,6 +21,8 @@ from cru.shapes import Bool, Float, Int64
 _PLAIN = {bool: "True or False", str: "a text", nn.Module: "a module", type(None): "None"}
 _MAX_LOGIT = 15.0  # above 17 a probability is 1 in float32, and a wrong one has no gradient
 State = Any
+"""State of a model in streaming: a tensor or a nested tuple of tensors, each with the batch first, such as a
+`cru.Belief`. Its size does not depend on the number of observations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +178,6 @@ class Prediction(NamedTuple):
     mean: Float[Tensor, "batch time *target"]  # the probability if the likelihood is Bernoulli
     var: Float[Tensor, "batch time *target"] | None = None  # None if the likelihood is Bernoulli
     intermediates: Mapping[str, Any] = {}
-
-
-"""State of a model in streaming: a tensor or a nested tuple of tensors, each with the batch first, such as a
-`cru.Belief`. Its size does not depend on the number of observations."""
 
 
 class Model(nn.Module):

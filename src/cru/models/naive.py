@@ -1,4 +1,4 @@
-"""Naive baselines without training, for comparison in every table of results."""
+"""Naive models without training, for comparison in every table of results."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from cru.shapes import Float, Int64
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveConfig(ModelConfig):
-    """The config of a naive baseline, which has no options."""
+    """The config of a naive model, which has no options."""
 
 
 class Naive(Model):
-    """Base class of naive baselines: a rule for the mean, with the mean squared error of the training set as variance.
+    """Base class of naive models: a rule for the mean, with the mean squared error of the training set as variance.
 
     `prepare` computes both.
     """
@@ -152,8 +152,8 @@ class Blend(InputRule):
 class SeasonConstants:
     """Constants of the seasonal baselines."""
 
-    max_periods_back: int = 7  # seasonal naive rule: largest number of periods back in time
-    tolerance: float = 1 / 48  # seasonal naive rule: largest difference of times, in periods
+    max_periods_back: int = 7  # seasonal naive model: largest number of periods back in time
+    tolerance: float = 1 / 48  # seasonal naive model: largest difference of times, in periods
     histogram_cells: int = 4096  # cells over the training times in the search of the period
     frequencies_per_cycle: int = 4  # coarse search: frequencies between n and n + 1 cycles in the span
     refined_frequencies: int = 201  # fine search: frequencies around the best coarse one

@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     name: str  # name of the class
     about: str
     title: str  # display name in tables and figures
-    naive: bool = False  # whether it is a naive baseline
+    naive: bool = False  # whether it is a naive model
     package: str = "cru.models."
 
     @property

@@ -50,7 +50,7 @@ class TableCell(NamedTuple):
     paper: PrintedScore | None
     ours: OurScore | None
     naive: bool
-    beaten: bool = False  # whether a naive baseline on the same data has a lower error
+    beaten: bool = False  # whether a naive model on the same data has a lower error
     same_way: OurScore | None = None  # our score with the definition of the paper, if that differs from the table
     published: OurScore | None = None  # our runs with the published protocol
     times: tuple[float | None, float | None] = (None, None)  # epoch time relative to the CRU: paper, ours
@@ -89,7 +89,7 @@ class Table(NamedTuple):
 
     @property
     def models(self) -> list[str]:
-        """The rows: models of the paper in its order, other models, models of the user, naive baselines."""
+        """The rows: models of the paper in its order, other models, models of the user, naive models."""
         return in_order({model for column in self.cells.values() for model in column})
 
 
@@ -254,7 +254,7 @@ def _ratio(seconds: float | None, of_cru: float | None) -> float | None:
 
 
 def in_order(models: Iterable[str]) -> list[str]:
-    """Sort models: those of the paper in its order, other models, models of the user, naive baselines."""
+    """Sort models: those of the paper in its order, other models, models of the user, naive models."""
     given = set(models)
     printed = dict.fromkeys(
         model for table in paper()["table"] for column in table["columns"] for model in table[column]
@@ -266,7 +266,7 @@ def in_order(models: Iterable[str]) -> list[str]:
 
 
 def _loses(own: Mapping[int, Any], rule: Mapping[int, Any], metric: str, epoch: str) -> bool:
-    """Return whether a naive baseline is better on the same data."""
+    """Return whether a naive model is better on the same data."""
 
     ours, theirs = (_summary(list(runs.values()), metric, 1.0, epoch) for runs in (own, rule))
     same = {entry["outdated"] for entry in [*own.values(), *rule.values()]}

@@ -13,7 +13,7 @@ SIGNS = {
     "≈": "within two standard deviations of the paper",
     "▲": "better than the paper",
     "▼": "worse than the paper",
-    "*": "loses to a naive baseline on the same data",
+    "*": "loses to a naive model on the same data",
     "(n)": "number of seeds, which set weights and order on one split",
     "‡": "runs on an earlier version of the data",
     "§": "runs with earlier settings of the preset",
@@ -140,7 +140,7 @@ def other_rows(found: list[OtherResult]) -> list[list[str]]:
 
 
 def beaten(table: Table) -> list[str]:
-    """Return a sentence for each experiment in which a model has a higher error than a naive baseline."""
+    """Return a sentence for each experiment in which a model has a higher error than a naive model."""
     sentences = []
     for preset, name in table.columns.items():
         losers = [model for model, cell in table.cells[preset].items() if cell.beaten]

@@ -143,7 +143,7 @@ def _cells(group: Group, folder: Path, entries: Sequence[Mapping[str, Any]]) -> 
         known = models_of(preset)
         chosen = [name for name in group.models or MODELS if name in known or is_own(name)]
         for model in chosen:
-            for seed in range(1 if model in NAIVE else group.seeds):  # a naive baseline is not random
+            for seed in range(1 if model in NAIVE else group.seeds):  # a naive model is not random
                 settings = settings_for(preset, model, seed=seed)
                 run_folder = _run_folder(folder, settings)
                 yield PlannedRun(preset, settings, run_folder, _expected(settings, run_folder, entries))

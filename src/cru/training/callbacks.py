@@ -273,7 +273,7 @@ class StopOnInterrupt(CallbackList):
         if not self.cut or self.finished == self.epochs:
             return None
         done = f"{self.finished} of {self.epochs} epochs"
-        return f"Ctrl-C ended the training after {done}. The model has the weights of the best one."
+        return f"Ctrl-C ended the training after {done}. The model has the best weights so far."
 
     def __enter__(self) -> "StopOnInterrupt":
         main = threading.current_thread() is threading.main_thread()

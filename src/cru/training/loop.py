@@ -329,7 +329,7 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
 
 def make_optimizer(model: nn.Module, options: TrainingSettings) -> torch.optim.Optimizer:
     """Make the optimizer of the settings: Adam, AdamW or Adamax."""
-    trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a naive baseline has no parameters
+    trained = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # a naive model has no parameters
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,

@@ -1,7 +1,7 @@
 "use strict";
 // A browser of test series: choose one, and show its observations and the predictions of the models.
 
-const BANDS = { 0: "no band", 0.6744897501960817: "50 % band", 1.6448536269514722: "90 % band" };
+const BANDS = { 0: "no interval", 0.6744897501960817: "50 % interval", 1.6448536269514722: "90 % interval" };
 
 class Browser {
   constructor(context, runs, experiment) {
