@@ -72,13 +72,12 @@ class Backtest:
             A frame with the columns of ``by`` and those below. ``difference`` has a 95 % interval by a bootstrap over
             series, or over times if there are fewer than 20 series.
 
-            - ``model``: "model" or the name of a baseline; ``count``: number of values;
+            - ``model``: "model" or the name of a naive model; ``count``: number of values;
             - ``mae``: mean absolute error of the median; ``rmse``: root mean squared error of the mean;
             - ``crps``: continuous ranked probability score, from ten quantiles: twice their mean pinball loss;
             - ``coverage-90``, ``width-90``: share of values inside the 90 % interval, and its mean width;
-            - ``difference``: ``mae`` minus that of the best baseline; ``low``, ``high``: its interval;
-            - ``better``: "yes" or "no" if the interval excludes 0, otherwise "unclear". The best baseline has
-              "reference".
+            - ``difference``: ``mae`` minus that of the best naive model; ``low``, ``high``: its interval;
+            - ``better``: "yes", "no", or "unclear" if the interval contains 0. The best naive model has "reference".
 
         Raises:
             InputError: an entry of ``by`` is unknown.
