@@ -5,7 +5,7 @@
 One run on two cores beside other processes (18 November 2026), medians of five steps. Below a product of 500,000, two
 threads took 1.8 to 58 times as long in eight of ten cases, and 0.7 to 0.8 times as long in two. Above 800,000, they
 took 1.02 to 1.15 times as long in five of six cases, and twice as long in one. No size showed a reliable gain.
-`cru.threads.ONE_THREAD_LIMIT` lies where most of the loss ends. An idle machine may have a lower limit.
+`cru.compute.ONE_THREAD_LIMIT` lies where most of the loss ends. An idle machine may have a lower limit.
 """
 
 import os

@@ -41,7 +41,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'cru' has no attribute {name!r}")
     home = _HOME[name]
-    return getattr(import_module(home), name) if home else import_module(f"cru.{name}")
+    globals()[name] = getattr(import_module(home), name) if home else import_module(f"cru.{name}")
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import torch
 
 from cru.data import extrapolation, interpolation, make_series, one_step_ahead, partial_observability, regression
 from cru.data.datasets.pendulum import INTERPOLATION, REGRESSION, generate
-from cru.data.tasks import TASKS, hide
+from cru.data.tasks import TASKS
 
 TASK_CASES = {
     "interpolation": lambda s: interpolation(s, hidden=0.4, seed=3),
@@ -173,7 +173,7 @@ def test_partial_observability_hides_each_degree_at_its_share():
 
 
 def test_hide_forgets_values(ragged):
-    hidden = hide(ragged, np.ones_like(ragged.mask))
+    hidden = ragged.hide(np.ones_like(ragged.mask))
     assert not hidden.values.any() and not hidden.mask.any() and ragged.mask.any()
 
 

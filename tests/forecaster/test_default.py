@@ -10,7 +10,7 @@ from cru import Forecaster
 from cru.forecaster.clock import Clock, find_calendar
 from cru.forecaster.corrections import FOLD, with_folds
 from cru.forecaster.kinds import Kinds
-from cru.forecaster.transforms import choose_log_scales
+from cru.forecaster.structural_options import choose_log_scales
 from cru.models.corrected import CorrectedModel
 from cru.models.structural import StructuralConfig
 from tests.forecaster.conftest import stations

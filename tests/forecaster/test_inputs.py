@@ -14,9 +14,8 @@ import torch
 from cru import Forecaster
 from cru.data.series import make_series
 from cru.errors import InputError
-from cru.forecaster.input_columns import check_known, check_static
 from cru.forecaster.inputs import INPUTS, KNOWN, SCALES, STATIC, Inputs
-from cru.forecaster.table_io import Columns, read_training_table
+from cru.forecaster.table_io import Columns, check_known, check_static, read_training_table
 from tests.forecaster.conftest import FAR
 
 ROLES = {"known": {"plan": None, "dose": 0, "price": "last"}, "static": ["age", "ward"]}

@@ -52,8 +52,7 @@ def compare(
     from cru.forecaster import Forecaster
     from cru.forecaster.backtest import compare_models
     from cru.forecaster.comparison import check_keys
-    from cru.forecaster.input_columns import check_known, check_static
-    from cru.forecaster.table_io import Columns, check_ending, read_training_table
+    from cru.forecaster.table_io import Columns, check_ending, check_known, check_static, read_training_table
     from cru.models.registry import entry
 
     if out is not None:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import narwhals as nw
 import numpy as np
 
+from cru.compute import check_fork
 from cru.errors import InputError, MissingExtraError, literal
-from cru.threads import check_fork
 
 Kind = Literal["number", "text", "date", "datetime", "other"]
 

@@ -148,6 +148,12 @@ class SeriesSet:
         """Select the time points at which ``rows`` is True."""
         return self.take_rows(np.flatnonzero(rows), np.concatenate([[0], np.cumsum(rows)])[self.offsets])
 
+    def hide(self, entries: Bool[np.ndarray, "row *feature"]) -> "SeriesSet":
+        """Set entries to missing."""
+        mask = self.mask & ~entries
+        values = np.where(mask, self.values, self.values.dtype.type(0))
+        return dataclasses.replace(self, values=values, mask=mask)
+
     def scaled_by(self, scaler: Scaler) -> "SeriesSet":
         """Scale the values, and attach the scaler for the inverse. Missing entries stay 0."""
         if self.task is not None:
@@ -159,6 +165,10 @@ class SeriesSet:
             )
         scaled = np.where(self.mask, scaler.transform(self.values), self.values.dtype.type(0))
         return dataclasses.replace(self, values=scaled, scaler=scaler)
+
+    def largest_batch(self, size: int) -> tuple[int, int]:
+        """Return the number of series and of time points in the largest batch of ``size`` series."""
+        return min(size, len(self)), int(self.lengths.max(initial=0))
 
     def batch(self, indices: Sequence[int] | Int[np.ndarray, " n"], *, dtype: torch.dtype = torch.float32) -> Batch:
         """Make a padded :class:`~cru.data.Batch` of the given series. Without a task, its targets have no entries."""

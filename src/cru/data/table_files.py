@@ -13,9 +13,9 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from cru.compute import check_fork
 from cru.data.columns import Column, DataTable, number_column, read_frame, require_columns, utc, zone_name
 from cru.errors import InputError, require_extra, shorten
-from cru.threads import check_fork
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MONTH_DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])

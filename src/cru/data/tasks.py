@@ -147,13 +147,7 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
     draw = rng.random(len(series.times)) / max(probability, 1e-300)
     removed = np.where(draw < features - 1, np.floor(np.minimum(draw, features)) + 1, 0)
     rank = rng.random(series.values.shape).argsort(axis=1).argsort(axis=1)
-    return hide(series, rank < removed[:, None])
-
-
-def hide(series: SeriesSet, entries: Bool[np.ndarray, "row *feature"]) -> SeriesSet:
-    """Set entries to missing."""
-    mask = series.mask & ~entries
-    return dataclasses.replace(series, values=np.where(mask, series.values, series.values.dtype.type(0)), mask=mask)
+    return series.hide(rank < removed[:, None])
 
 
 def _check_no_task(series: SeriesSet) -> None:
@@ -166,7 +160,7 @@ def _check_no_task(series: SeriesSet) -> None:
 
 def _withhold(series: SeriesSet, shown: Bool[np.ndarray, " row"], task: Task) -> SeriesSet:
     withheld = _like_mask(series.mask, ~shown)
-    inputs = hide(series, withheld)
+    inputs = series.hide(withheld)
     return dataclasses.replace(
         inputs, targets=series.values, target_mask=series.mask, hidden=series.mask & withheld, task=task
     )

@@ -1,8 +1,6 @@
 """The application of a model to a set of series: scores, batches of predictions, and predictions by series."""
 
-import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +10,8 @@ from torch import Tensor
 from cru.data import Batch, SeriesSet
 from cru.evaluation.metrics import Scores, Tally
 from cru.functional import VARIANCE_FLOOR
-from cru.layers.modes import evaluating
 from cru.models import Model, Prediction
 from cru.shapes import Bool, Float, Float64, Shaped
-from cru.threads import threads_for
 
 
 def evaluate(
@@ -55,19 +51,6 @@ def evaluate(
     return tally.scores()
 
 
-@contextmanager
-def inference(model: Model, series: SeriesSet, batch_size: int) -> Iterator[None]:
-    """Apply a model in evaluation mode, without gradients, and with as many threads as the largest batch needs."""
-    with threads_for(work_of(model, series, batch_size)), torch.no_grad(), evaluating(model):
-        yield
-
-
-def work_of(model: Model, series: SeriesSet, batch_size: int) -> int:
-    """Estimate the work of the largest batch: series × time points × the larger size of state and inputs."""
-    size = max(getattr(model.config, "hidden_size", None) or 1, math.prod(model.spec.input_shape))
-    return min(batch_size, len(series)) * int(series.lengths.max(initial=0)) * size
-
-
 def predict(
     model: Model,
     series: SeriesSet,
@@ -90,10 +73,11 @@ def predict(
     Yields:
         A batch and its prediction.
     """
+    largest = series.largest_batch(batch_size)
     for start in range(0, len(series), batch_size)[share[0] :: share[1]]:
         chosen = np.arange(start, min(start + batch_size, len(series)))
         batch = series.batch(chosen, dtype=model.dtype).to(device)
-        with inference(model, series, batch_size):  # not around `yield`, where it would change the code of the caller
+        with model.inference(*largest):  # not around `yield`, where it would change the code of the caller
             prediction = model(batch, intermediates=intermediates)
         yield batch, prediction
 

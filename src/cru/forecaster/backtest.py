@@ -16,7 +16,6 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.data.columns import make_frame
-from cru.data.tasks import hide
 from cru.errors import InputError, RunError
 from cru.forecaster.baselines import RULES, Baselines, fit_baselines
 from cru.forecaster.clock import Clock
@@ -288,7 +287,7 @@ def _predict(job: Job, forecaster: "Forecaster", rivals: Baselines | None, some:
     series, cut = drop_empty_rows(forecaster.encoded(job.series.take(some))), job.cut[some]
     owner = series.series_index
     later = (series.times > cut[owner])[:, None]
-    wanted, shown = series.mask & later, hide(series, later)
+    wanted, shown = series.mask & later, series.hide(later)
     scaled = shown.scaled_by(forecaster.scaler_)
     lead = lead_times(scaled, causal=forecaster.model_.causal)
     prediction = calibrated_entries(

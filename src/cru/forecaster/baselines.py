@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from cru.compute import threads_for
 from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
 from cru.data.series import Batches
@@ -21,7 +22,6 @@ from cru.forecaster.table_io import median_gap
 from cru.models import NAIVE, Model, create, spec_of
 from cru.models.structural import TYPICAL_GAP
 from cru.shapes import Bool, Float, Int64
-from cru.threads import threads_for
 
 RULES = tuple(name for name in NAIVE if name != "mean")
 

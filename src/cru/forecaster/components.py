@@ -8,7 +8,6 @@ import numpy as np
 from cru.data import Scaler
 from cru.data.tables import UNITS
 from cru.errors import InputError
-from cru.evaluation.evaluate import inference
 from cru.forecaster.clock import PERIODS, Clock
 from cru.forecaster.distribution import calibrated
 from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
@@ -133,7 +132,7 @@ def divide(forecaster: "Forecaster", query: Query) -> Division:
     total, spread = np.zeros(shape), np.zeros(shape)
     place = np.full(len(series.times), -1)
     place[rows] = np.arange(len(rows))
-    with inference(model, series, BATCH):
+    with model.inference(*series.largest_batch(BATCH)):
         for batch, each in series.batches_by_length(BATCH, dtype=model.dtype):
             values, mask = flat_inputs(model, batch)
             found = model.layer.components(values, batch.times, mask, groups=grouping.groups, causal=model.causal)

@@ -10,16 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cru.compute import evaluating, threads_for
 from cru.data import SeriesSet
 from cru.data.random import generator
 from cru.data.series import group_by_length
 from cru.forecaster.masking import make_training_task
-from cru.layers.modes import evaluating
 from cru.models.corrected import CorrectedModel, Correction, correction_loss
 from cru.models.correction_features import CONSTANTS, without_observations
 from cru.models.mlp import MLPModel
 from cru.shapes import Bool, Float, Int64
-from cru.threads import threads_for
 from cru.training.callbacks import Callback
 
 FOLD = "fold"  # key of the folds in `SeriesSet.per_time`

@@ -15,7 +15,7 @@ from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.distribution import calibrated
 from cru.forecaster.error_distribution import ErrorDistribution
-from cru.forecaster.input_columns import Reader, check_known, check_roles, check_static
+from cru.forecaster.input_columns import Reader
 from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kind, Kinds, check_kinds
 from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON, query_known, read_known_frame
@@ -32,7 +32,10 @@ from cru.forecaster.queries import (
 from cru.forecaster.scoring import constant, errors_of, judge, r_squared
 from cru.forecaster.table_io import (
     Columns,
+    check_known,
+    check_roles,
     check_sensible,
+    check_static,
     find_changed_constants,
     find_outliers,
     long_frame,

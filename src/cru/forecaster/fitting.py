@@ -15,15 +15,14 @@ from cru.data.random import generator
 from cru.data.series import Batches
 from cru.errors import InputError
 from cru.evaluation import evaluate
-from cru.forecaster.clock import Clock, find_calendar
+from cru.forecaster.clock import Clock
 from cru.forecaster.corrections import FOLD, draw_parts, train_corrections, with_folds
 from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kinds
 from cru.forecaster.masking import make_training_task
-from cru.forecaster.periods import find_periods
 from cru.forecaster.queries import Predict, lead_times
+from cru.forecaster.structural_options import choose_log_scales, structural_options
 from cru.forecaster.table_io import check_sensible, median_gap
-from cru.forecaster.transforms import choose_log_scales
 from cru.models import NAIVE, Model, create, spec_of
 from cru.models.base import Prediction
 from cru.models.corrected import CorrectedModel
@@ -36,7 +35,7 @@ from cru.training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class FitConstants:
-    """Sizes of the parts of a table, and components of the structural model."""
+    """Sizes of the parts of a table, and the typical gap in the model."""
 
     few_series: int = 20  # with fewer series, blocks of each series are held out instead of complete series
     blocks_per_series: int = 5  # largest number of held-out blocks per series
@@ -50,10 +49,6 @@ class FitConstants:
     max_network_variables: int = 100  # most variables for a network on top of the structural model
     structural_batch: int = 128  # parts of series in a batch of the structural fit
     scored_points: tuple[int, int] = (60_000, 200_000)  # about the fewest and the most that a model is scored on
-    harmonics: int = 2  # of a period of the periodogram
-    processes: int = 3  # number of Ornstein-Uhlenbeck processes
-    slowest: int = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
-    level_time_constant: float = 1000.0  # of the level, in typical spans of a series
     typical_gap: float = 0.3  # the median gap after scaling of times; the CRU paper uses 0.2 to 0.6
 
 
@@ -266,33 +261,6 @@ def _unusable(inputs: Inputs, *, wide: bool) -> InputError:
         )
     rule = "be left out, because this model cannot use it"
     return InputError(argument, rule, hint="Use a network with {base='structural'}, as the default model does.")
-
-
-def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
-    """Choose the components of the structural model from the times of a table.
-
-    Time constants range from the typical gap to half of a typical series, or `FitConstants.slowest` / 2 gaps if that is
-    shorter. Periods come from the calendar, and from the periodogram of the table.
-
-    Returns:
-        The options of a `CorrectedModel`. "calendar" has the periods whose phase is a feature.
-    """
-    gap = median_gap(series)
-    some = series.lengths > 0
-    spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
-    spans = spans[spans > 0]
-    span = float(np.median(spans)) if len(spans) else gap
-    slowest = max(0.5 * min(span, CONSTANTS.slowest * gap), 2 * gap)
-    calendar = find_calendar(series, clock, gap)
-    found = find_periods(series, gap, calendar.phases)
-    waves = [period / k for period in found for k in range(1, CONSTANTS.harmonics + 1) if period / k > 2 * gap]
-    return {
-        "time_constants": np.geomspace(gap, slowest, CONSTANTS.processes).tolist(),
-        "periods": [*calendar.oscillators, *waves],
-        "season": [*calendar.season, *waves],
-        "level": CONSTANTS.level_time_constant * max(span, gap),
-        "calendar": [*calendar.phases, *found],
-    }
 
 
 def _create(name: str, series: SeriesSet, options: Mapping[str, Any], gap: float, seed: int) -> Model:

@@ -1,7 +1,7 @@
 """The known and static columns of a table: their values, roles and checks."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,66 +13,15 @@ from cru.data.tables import Groups, average, codes, group
 from cru.errors import InputError, literal, some
 from cru.forecaster.categories import MOST, Entries, sorted_categories
 from cru.forecaster.clock import Clock
-from cru.forecaster.inputs import KNOWN, LAST, STATIC, Fill
+from cru.forecaster.inputs import KNOWN, STATIC
 from cru.shapes import Float
 
 if TYPE_CHECKING:
     from cru.forecaster.table_io import Columns
 
 NUMBERS = "Pass text as {static} if it stays the same in a series, or as one 0/1 column for each category."
-NAMES = "be a list of names of columns"
-LARGEST = 1e30  # largest size of a known or static number
-SENSIBLE, CORRECT = f"be at most {LARGEST:g} in size", "Correct it."
-
-
-def check_known(known: Any) -> dict[str, Fill]:
-    """Return the known columns and their fills as a dictionary.
-
-    Raises:
-        InputError: ``known`` is neither a list of names nor a mapping to None, "last" or numbers up to `LARGEST`.
-    """
-    if known is None:
-        return {}
-    if not isinstance(known, Mapping):
-        return dict.fromkeys(_names(known, "known"))
-    _names(list(known), "known")
-    found: dict[str, Fill] = {}
-    for name, fill in known.items():
-        number = isinstance(fill, int | float | np.integer | np.floating) and type(fill) is not bool
-        number = number and -LARGEST <= fill <= LARGEST
-        if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
-            rule = f"have fills that are None, 'last' or a number from {-LARGEST:g} to {LARGEST:g}"
-            raise InputError("known", rule, f"{name!r}: {fill!r:.50}")
-        found[name] = fill if fill is None or isinstance(fill, str) else float(fill)
-    return found
-
-
-def check_static(static: Any) -> dict[str, None]:
-    """Return the names of the static columns as keys.
-
-    Raises:
-        InputError: ``static`` is not a list of names.
-    """
-    return {} if static is None else dict.fromkeys(_names(static, "static"))
-
-
-def _names(names: Any, argument: str) -> list[str]:
-    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else None
-    if listed is None or not all(isinstance(name, str) for name in listed):
-        raise InputError(argument, NAMES, f"{names!r:.50}")
-    return listed
-
-
-def check_roles(columns: "Columns", kinds: Iterable[str] = ()) -> None:
-    """Raise InputError if a known or static column also has another role."""
-    keys = [name for name in (columns.id, columns.time, columns.variable) if name is not None]
-    others = {"known": [*columns.static], "static": [*columns.known]}
-    for argument, names in (("known", columns.known), ("static", columns.static)):
-        taken = [*keys, *(columns.values or ()), *kinds, *others[argument]]
-        twice = [name for name in names if name in taken]
-        if twice:
-            rule = "not name a column that has another role"
-            raise InputError(argument, rule, repr(twice[0]), "Leave it out of one of the two.")
+LARGEST_INPUT = 1e30  # largest size of a known or static number
+SENSIBLE, CORRECT = f"be at most {LARGEST_INPUT:g} in size", "Correct it."
 
 
 def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
@@ -197,13 +146,13 @@ class Reader:
             place: the function from a row to its series and time, for errors.
 
         Raises:
-            InputError: the column does not hold numbers, or a number is larger than `LARGEST`.
+            InputError: the column does not hold numbers, or a number is larger than `LARGEST_INPUT`.
         """
         if column.kind != "number":
             rule = "hold numbers, because it is known"
             raise InputError(rule=rule, found=column.dtype, hint=NUMBERS, column=column.name, otherwise="Convert it.")
         values = column.numbers
-        strange = np.abs(values) > LARGEST
+        strange = np.abs(values) > LARGEST_INPUT
         if strange.any():
             row = int(strange.argmax())
             series, time = place(row)
@@ -222,7 +171,7 @@ class Reader:
             owner: the number of the series of each row.
 
         Raises:
-            InputError: a column of numbers holds text, or a number is larger than `LARGEST`.
+            InputError: a column of numbers holds text, or a number is larger than `LARGEST_INPUT`.
         """
         name, categories = column.name, self.columns.static[column.name]
         if categories is None:
@@ -231,7 +180,7 @@ class Reader:
                 raise InputError(
                     rule=rule, found=column.dtype, hint="Convert it.", column=name, otherwise="Convert it."
                 )
-            strange = np.abs(column.numbers) > LARGEST
+            strange = np.abs(column.numbers) > LARGEST_INPUT
             if strange.any():
                 row = int(strange.argmax())
                 found = f"{column.numbers[row]:g} in series {ids[owner[row]]!r}"

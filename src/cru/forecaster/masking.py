@@ -7,7 +7,6 @@ import numpy as np
 
 from cru.data import SeriesSet, Task
 from cru.data.random import generator
-from cru.data.tasks import hide
 from cru.forecaster.kinds import joint_columns
 from cru.shapes import Bool, Int64
 
@@ -65,11 +64,11 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     withheld = withheld[:, joint_columns(series.names)]
     shown = rng.random(series.values.shape) < SHARES.shown_targets
     task = dataclasses.replace(
-        hide(series, withheld),
+        series.hide(withheld),
         targets=series.values,
         target_mask=series.mask & (withheld | shown),
         hidden=series.mask & withheld,
-        task=Task("practice", scored="hidden"),
+        task=Task("training", scored="hidden"),
     )
     share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SHARES.sparse)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))

@@ -12,7 +12,6 @@ from cru.data.series import group_by_length
 from cru.data.table_files import written_times
 from cru.data.tables import check_key, codes
 from cru.errors import InputError
-from cru.evaluation.evaluate import inference
 from cru.forecaster.calibration import UNREAD
 from cru.forecaster.clock import Clock
 from cru.forecaster.distribution import ScaledPrediction
@@ -81,7 +80,7 @@ def _run(
 ) -> None:
     """Predict ``series`` in batches of ``size``, and write each row into ``found`` at the index in ``place``."""
     count = len(list(group_by_length(series.lengths[series.lengths > 0], size)))
-    with inference(model, series, size):
+    with model.inference(*series.largest_batch(size)):
         batches = series.batches_by_length(size, dtype=model.dtype)
         for batch, rows in track(batches, title or "", total=count, show=title is not None):
             prediction = ScaledPrediction.of(predict(batch)).take(batch.valid.numpy().ravel())

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from cru.data.tables import TEXT_HINT, check_key, codes
 from cru.errors import InputError, some
 from cru.forecaster.categories import Layout, Place, encode, find_categories
 from cru.forecaster.clock import Clock
-from cru.forecaster.input_columns import Reader, check_roles, find_static_categories
-from cru.forecaster.inputs import KNOWN, Known, Static
+from cru.forecaster.input_columns import LARGEST_INPUT, Reader, find_static_categories
+from cru.forecaster.inputs import KNOWN, LAST, Fill, Known, Static
 from cru.forecaster.kinds import Kinds, encoded_names
 from cru.shapes import Bool
 
@@ -105,6 +105,56 @@ class Columns:
             raise error.replace(time=clock.stamp(float(str(error.time)))) from None
         series = dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
         return Reader(self, clock).attach(series, frame) if inputs else series
+
+
+def check_known(known: Any) -> dict[str, Fill]:
+    """Return the known columns and their fills as a dictionary.
+
+    Raises:
+        InputError: ``known`` is neither a list of names nor a mapping to None, "last" or numbers up to `LARGEST_INPUT`.
+    """
+    if known is None:
+        return {}
+    if not isinstance(known, Mapping):
+        return dict.fromkeys(_names(known, "known"))
+    _names(list(known), "known")
+    found: dict[str, Fill] = {}
+    for name, fill in known.items():
+        number = isinstance(fill, int | float | np.integer | np.floating) and type(fill) is not bool
+        number = number and -LARGEST_INPUT <= fill <= LARGEST_INPUT
+        if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
+            rule = f"have fills that are None, 'last' or a number from {-LARGEST_INPUT:g} to {LARGEST_INPUT:g}"
+            raise InputError("known", rule, f"{name!r}: {fill!r:.50}")
+        found[name] = fill if fill is None or isinstance(fill, str) else float(fill)
+    return found
+
+
+def check_static(static: Any) -> dict[str, None]:
+    """Return the names of the static columns as keys.
+
+    Raises:
+        InputError: ``static`` is not a list of names.
+    """
+    return {} if static is None else dict.fromkeys(_names(static, "static"))
+
+
+def _names(names: Any, argument: str) -> list[str]:
+    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else None
+    if listed is None or not all(isinstance(name, str) for name in listed):
+        raise InputError(argument, "be a list of names of columns", f"{names!r:.50}")
+    return listed
+
+
+def check_roles(columns: Columns, kinds: Iterable[str] = ()) -> None:
+    """Raise InputError if a known or static column also has another role."""
+    keys = [name for name in (columns.id, columns.time, columns.variable) if name is not None]
+    others = {"known": [*columns.static], "static": [*columns.known]}
+    for argument, names in (("known", columns.known), ("static", columns.static)):
+        taken = [*keys, *(columns.values or ()), *kinds, *others[argument]]
+        twice = [name for name in names if name in taken]
+        if twice:
+            rule = "not name a column that has another role"
+            raise InputError(argument, rule, repr(twice[0]), "Leave it out of one of the two.")
 
 
 def name_of(id: object) -> str:  # noqa: A002 - what the column is called everywhere

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cru.layers.modes import evaluating
+from cru.compute import evaluating
 from cru.shapes import Bool, Float
 
 NORM_FLOOR = 1e-8  # smallest norm that divides

@@ -1,7 +1,8 @@
 """The base class of all models and of their options, the description of their data, and their predictions."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args, get_t
 import torch
 from torch import Tensor, nn
 
+from cru.compute import evaluating, threads_for
 from cru.functional.gaps import clip_gaps
 from cru.functional.likelihood import bernoulli_nll, clamp_value, gaussian_nll, mean_over_times
 from cru.functional.positive import positive
@@ -30,9 +32,14 @@ class ModelConfig:
     """Base class of all configs. Each class checks its own options when it is created."""
 
     def __post_init__(self) -> None:
-        """Check the types of options that are not numbers. The methods ``check_...`` check numbers."""
+        """Check the types of options that are not numbers, and convert integers to float where the type is float.
+
+        The methods ``check_...`` check numbers.
+        """
         for name, hint in get_type_hints(type(self)).items():
             kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+            if float in kinds and type(getattr(self, name)) is int:
+                object.__setattr__(self, name, _as_float(name, getattr(self, name)))
             if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
                 rule = " or ".join(_PLAIN[kind] for kind in kinds)
                 raise ValueError(f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
@@ -59,6 +66,13 @@ class ModelConfig:
             value = getattr(self, name)
             fits = isinstance(value, int | float) and rule(value)
             require(fits, f"`{name}` must be {words}, got {value!r}.")
+
+
+def _as_float(name: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"`{name}` must be a number up to 1e308, got a larger integer.") from None
 
 
 @runtime_checkable
@@ -239,6 +253,21 @@ class Model(nn.Module):
     def elapsed(self, batch: BatchLike, state: Any = None) -> Float[Tensor, "batch time"]:
         """Return the times of the batch, in which times without observations are clipped to ``longest_gap``."""
         return clip_gaps(batch.times, batch.observed, self.spec.longest_gap, None if state is None else state.time)
+
+    @contextmanager
+    def inference(self, series: int, steps: int) -> Iterator[None]:
+        """Apply the model in evaluation mode, without gradients, and with as many threads as a batch needs.
+
+        Args:
+            series: the number of series in the largest batch.
+            steps: the number of time points of its longest series.
+        """
+        with threads_for(self.work(series, steps)), torch.no_grad(), evaluating(self):
+            yield
+
+    def work(self, series: int, steps: int) -> int:
+        """Estimate the work of a batch: series × time points × the larger size of state and inputs."""
+        return series * steps * max(getattr(self.config, "hidden_size", None) or 1, self.spec.input_size)
 
     def loss(self, batch: BatchLike, *, progress: float = 1.0) -> Float[Tensor, ""]:
         """Compute the training loss: by default the mean negative log likelihood of the targets.

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cru.compute import threads_for
 from cru.data import SeriesSet
 from cru.data.random import generator
 from cru.errors import InputError, RunError, require_extra
 from cru.evaluation import evaluate
-from cru.evaluation.evaluate import work_of
 from cru.evaluation.metrics import BERNOULLI, GAUSSIAN
 from cru.models import Model
-from cru.threads import threads_for
 from cru.training.callbacks import Callback
 from cru.training.nonfinite import nonfinite_error
 from cru.training.settings import TrainingSettings
@@ -201,7 +200,7 @@ class Loop:
         self.callback.on_start(self.settings.epochs, self.batches, self.progress.history)
         cuda = [self.engine.device] if self.engine.device.type == "cuda" else []
         try:
-            work = work_of(self.model, self.train, self.settings.batch_size)
+            work = self.model.work(*self.train.largest_batch(self.settings.batch_size))
             with threads_for(work), torch.random.fork_rng(devices=cuda):  # restores the random state of the caller
                 self._all_epochs()
         finally:

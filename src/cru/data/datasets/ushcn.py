@@ -13,7 +13,6 @@ from cru.data.random import generator
 from cru.data.scaler import Scaler
 from cru.data.series import SeriesSet, make_series
 from cru.data.splits import Splits, scale, split
-from cru.data.tasks import hide
 from cru.progress import ProgressBar
 
 URL = "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
@@ -129,7 +128,7 @@ def clean(grid: ghcn.Grid) -> SeriesSet:
 def drop_outliers(series: SeriesSet) -> SeriesSet:
     """Set values to missing that are more than four standard deviations from the mean of their feature."""
     standard = Scaler.fit(series.values, series.mask)
-    return hide(series, np.abs(standard.transform(series.values)) > 4)
+    return series.hide(np.abs(standard.transform(series.values)) > 4)
 
 
 def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
@@ -140,7 +139,7 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
         for start, n in zip(series.offsets[:-1], series.lengths, strict=True)
     ]
     days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
-    return hide(days, rng.random(days.values.shape) < removed)
+    return days.hide(rng.random(days.values.shape) < removed)
 
 
 def thin_equally(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
@@ -158,7 +157,7 @@ def thin_equally(series: SeriesSet, *, removed: float, seed: int | tuple[int, ..
     ]
     days = series.take_rows(np.concatenate(rows), np.arange(len(series) + 1) * KEPT_DAYS)
     lost = rng.random((KEPT_DAYS, days.values.shape[1])) < removed
-    return hide(days, np.tile(lost, (len(series), 1)))
+    return days.hide(np.tile(lost, (len(series), 1)))
 
 
 def _find(folder: Path) -> list[Path]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cru import Forecaster, threads
-from cru.threads import ONE_THREAD_LIMIT, threads_for
+from cru import Forecaster
+from cru.compute import ONE_THREAD_LIMIT, threads_for
 from tests.forecaster.test_stream import observations
 
 
@@ -125,5 +125,5 @@ def test_a_forked_process_answers_or_says_why_not(model_folder: Path, case: str,
 
 
 def test_a_process_that_did_not_fork_is_never_refused() -> None:
-    threads.check_fork()
-    threads.check_fork()
+    compute.check_fork()
+    compute.check_fork()

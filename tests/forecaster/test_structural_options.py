@@ -6,7 +6,7 @@ import pytest
 
 from cru import Forecaster
 from cru.data.series import SeriesSet, make_series
-from cru.forecaster.periods import find_periods
+from cru.forecaster.structural_options import find_periods
 
 
 def series_of(values_at, count: int = 20, steps: int = 150, span: float = 300.0, seed: int = 0) -> SeriesSet:

@@ -1,10 +1,11 @@
-"""The number of threads of a computation, and the check of forked processes."""
+"""How a computation runs: its number of threads, evaluation mode, and the check of forked processes."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from cru.errors import RunError
 
@@ -23,7 +24,7 @@ def threads_for(work: int) -> Iterator[None]:
     On a busy machine, the threads of a small computation mostly wait for each other. The number of threads is restored
     at the end.
 
-    >>> from cru.threads import threads_for
+    >>> from cru.compute import threads_for
     >>> with threads_for(16 * 50 * 8):
     ...     torch.get_num_threads()
     1
@@ -46,6 +47,28 @@ def _user_chose(threads: int) -> bool:
     cores = os.cpu_count() or 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     return threads not in (cores, cores // 2, available, available // 2)  # a core has one or two threads
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Set ``module`` to evaluation mode, and restore the mode of each of its submodules afterwards.
+
+    >>> from torch import nn
+    >>> from cru.compute import evaluating
+    >>> frozen = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())
+    >>> with evaluating(frozen):
+    ...     frozen.training
+    False
+    >>> frozen.training, frozen[1].training
+    (True, False)
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def check_fork() -> None:
