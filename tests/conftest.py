@@ -4,6 +4,7 @@ import gc
 import gzip
 import inspect
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,10 @@ def _check_first_calls(fn: Any = None, *, typechecker: Any) -> Any:
 
 
 jaxtyping.jaxtyped = _check_first_calls  # type: ignore[assignment]  # pytest's import hook looks it up here
+
+# Files in memory: tests write thousands of them, and a disk needs milliseconds for each.
+if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 # One thread: the numbers do not depend on how a sum is split, and tests do not fight for the cores.
 torch.set_num_threads(1)

@@ -95,9 +95,10 @@ def with_change(tree: Any, path: tuple[Any, ...], word: str) -> Any:
 
 def _copied(tree: Any, path: tuple[Any, ...]) -> tuple[Any, Any]:
     """A copy, and in it the table or list that holds the last key of the path."""
-    changed = copy.deepcopy(tree)
+    changed = copy.copy(tree)
     holder = changed
     for key in path[:-1]:
+        holder[key] = copy.copy(holder[key])
         holder = holder[key]
     return changed, holder
 

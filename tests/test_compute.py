@@ -67,7 +67,7 @@ def test_a_forecaster_of_a_small_table_computes_in_one_thread(chosen, monkeypatc
 FORK = """
 import faulthandler, os, sys
 import torch
-from cru import Forecaster, compute
+from cru import Forecaster
 from tests.forecaster.test_stream import observations
 
 torch.set_num_threads(2)
