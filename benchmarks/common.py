@@ -33,8 +33,7 @@ def machine() -> dict[str, str]:
 
 
 def report(name: str, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table and keep it, with the date and machine, as `build/bench/NAME.json` and, for the docs, `NAME.md`;
-    with `--quick`, whose shapes are smaller, under a name of its own."""
+    """Print a table, and write it to `build/bench/NAME.json` and `NAME.md`. With `--quick`, NAME ends in -quick."""
     name += "-quick" if "--quick" in sys.argv else ""
     cells = [[f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     table = Table(*columns, title=title, title_justify="left")

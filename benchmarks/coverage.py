@@ -1,4 +1,4 @@
-"""Do the intervals of a `Forecaster` cover what they say, on real data that it never saw?
+"""Measure the coverage of the intervals of a `Forecaster` on real held-out series.
 
     python benchmarks/coverage.py [--minutes 4] [--model mlp] [--only ushcn] [--seed 0]
 

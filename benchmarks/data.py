@@ -2,8 +2,8 @@
 
     python benchmarks/data.py [--rows 10000000]
 
-Each line runs in a process of its own, on two threads. The time is the wall clock's, without imports; beside it stand
-the processor time and the machine's load, which tell whether something else was running. The memory is the process's
+Each line runs in a process of its own, on two threads. The time is the wall clock's, without imports. The table also
+has the processor time and the load of the machine, which show whether other programs ran. The memory is the process's
 peak, with imports but without a frame that was in memory before. PhysioNet and USHCN need
 CRU_DATA_DIR. Writes build/bench/data.json.
 """

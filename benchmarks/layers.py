@@ -25,7 +25,7 @@ KINDS = {"CRU": cru.CRU, "f-CRU": cru.FastCRU, "RKN": cru.RKN}
 def layer(kind: str, hidden: int, basis: int, bandwidth: int, dtype: torch.dtype) -> KalmanLayer:
     """A layer whose transitions have ‖A‖ = 1.2 on average (RKN: A close to the identity), the same for every dtype.
 
-    They settle: where states grow, so do gradients, to where a matrix exponential takes longer and float32 ends.
+    The transitions decay. Growing transitions make gradients overflow float32.
     """
     torch.manual_seed(0)
     options = {"num_basis": basis, "dtype": torch.float64} | ({} if kind == "f-CRU" else {"bandwidth": bandwidth})
@@ -93,7 +93,7 @@ def smoother(made: cru.PairedCRU, y: Tensor, y_var: Tensor, times: Tensor) -> No
 
 
 def check_gradients(y: Tensor, expected: Tensor) -> None:
-    """Contenders that do not compute the same are not compared."""
+    """Raise RuntimeError if the gradients of two implementations differ."""
     error = float((y.grad.double() - expected.grad).abs().max() / expected.grad.abs().max())
     if not error < 1e-3:
         raise RuntimeError(f"the gradients differ by {error:.1g} of the largest.")
@@ -143,7 +143,7 @@ def against_reference(quick: bool) -> None:
 
 
 def paired_row(batch: int, time: int, hidden: int, reference: float, gru: float) -> list[object]:
-    """One paired layer beside the literal CRU and the GRU of the same run; equal gaps share work, hence a grid."""
+    """Measure a paired layer, also on a regular grid, where equal gaps are computed once."""
     found = []
     cases = ((fast, torch.float64, False), (fast, torch.float32, False), (fast, torch.float32, True))
     for work, dtype, grid in (*cases, (smoother, torch.float32, False)):

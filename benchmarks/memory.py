@@ -1,9 +1,9 @@
-"""What a process holds, without importing anything large."""
+"""Memory of a process, read without large imports."""
 
 from pathlib import Path
 
 
 def gigabytes(which: str) -> float:
-    """Of this process now (VmRSS) or at most so far (VmHWM). getrusage would count its parent's too."""
+    """Return the memory in GB: VmRSS is the current one, VmHWM the peak. getrusage would include the parent process."""
     status = Path("/proc/self/status").read_text()
     return int(status.split(f"{which}:")[1].split()[0]) / 1e6

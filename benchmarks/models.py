@@ -1,4 +1,4 @@
-"""Speed of whole models: one training step of all of them, and of CRU against itself with the literal filter.
+"""Speed of whole models: one training step of each, and of the Kalman models with the reference filter.
 
 One thread, CPU time, best of several, all contenders in one run. `python benchmarks/models.py [--quick]`
 Real PhysioNet batches where the raw files are found (CRU_DATA_DIR), else random ones of the same shape.
@@ -79,8 +79,8 @@ class LiteralFilter(torch.nn.Module):
         return FilterResult(prior, posterior, y_var)
 
 
-def stirred(model: Model) -> Model:
-    """Away from the start, where every transition is the identity and a matrix exponential is nothing to do."""
+def with_moved_transitions(model: Model) -> Model:
+    """Move the transitions away from the identity, for which the matrix exponential has no cost."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "basis" in name or "eigen" in name:
@@ -90,7 +90,7 @@ def stirred(model: Model) -> Model:
 
 def made(name: str, dataset: str) -> Model:
     torch.manual_seed(0)
-    return stirred(create_paper(name, dataset))
+    return with_moved_transitions(create_paper(name, dataset))
 
 
 def side_by_side(batch: Batch, kind: str, quick: bool) -> None:

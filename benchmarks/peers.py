@@ -1,4 +1,4 @@
-"""The forecaster beside what a user would pick instead, on real tables with held-out cells.
+"""Compare the forecaster with LightGBM and a Gaussian process on real tables with held-out cells.
 
     CRU_BENCH_DIR=folder python benchmarks/peers.py [--tables air,diabetes] [--seeds 3] [--out folder]
 

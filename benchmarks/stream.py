@@ -4,8 +4,8 @@
 
 A model with a state of 20 for 5 variables, 20 000 series that take turns: the milliseconds of an update and of a
 prediction (10th percentile, median, 99th percentile), the microseconds of a row of a table given at once, and
-the bytes that a series takes. The median of a stream with a single series stands beside it: it should be the same. On a
-machine that is busy with other things the 10th percentile is nearer to what an idle one would show.
+the bytes that a series takes. The table also has the median for a stream with one
+series. Both medians should be equal. On a busy machine, the 10th percentile is nearer to the time of an idle one.
 """
 
 import sys
@@ -37,7 +37,7 @@ def table(series: int, steps: int) -> pd.DataFrame:
 
 
 def milliseconds(work: Callable[[int], Any], count: int) -> np.ndarray:
-    """Of each call; the first few warm up."""
+    """Measure the time of each call, after 50 calls that are not measured."""
     spent = np.empty(count)
     for number in range(-50, count):
         start = time.process_time_ns()
@@ -48,7 +48,7 @@ def milliseconds(work: Callable[[int], Any], count: int) -> np.ndarray:
 
 def measure(name: str, series: int, count: int) -> tuple[list[Any], float]:
     """One row of the table, and the median of an update."""
-    forecaster = Forecaster(name, options={"hidden_size": 20}, epochs=1, progress=False)
+    forecaster = Forecaster(name, base=None, options={"hidden_size": 20}, epochs=1, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         forecaster.fit(table(40, 20), id="id", time="time")
@@ -61,7 +61,7 @@ def measure(name: str, series: int, count: int) -> tuple[list[Any], float]:
     single = milliseconds(lambda number: alone.update("x", 31.0 + number / 100 + 1, observation), count)
     updates = milliseconds(lambda number: stream.update(number % series, 31.0 + number / 100 + 1, observation), count)
     predictions = milliseconds(lambda number: stream.predict(number % series, 500.0 + number), count)
-    kept = sum(tensor[:1].numel() * tensor.element_size() for tensor in stream.rows.tensors)
+    kept = sum(tensor[:1].numel() * tensor.element_size() for tensor in stream.states.tensors)
     shares = (0.1, 0.5, 0.99)
     cells = [" / ".join(f"{figure:.2f}" for figure in np.quantile(spent, shares)) for spent in (updates, predictions)]
     return [name, *cells, float(np.median(single)), at_once, kept], float(np.median(updates))

@@ -33,7 +33,7 @@ RATES = {"cru": 0.007, "f-cru": 0.01, "paired": 0.01, "gru-dt": 0.02}  # learnin
 TITLES = {"cru": "CRU", "f-cru": "f-CRU", "paired": "paired CRU", "gru-dt": "GRU-Δt"}
 SHARED = ("batch_size=10", "schedule=cosine", "floor=0.01", "warmup=100", "clip=1.0", "monitor=nll")
 LEDGER = Path(__file__).parents[1] / "results" / "ledger.jsonl"
-Z90 = 1.645  # standard deviations on each side of a 90 % band
+Z90 = 1.645  # standard deviations on each side of a 90 % interval
 CLEAN = 5  # the first images have no noise, and their gain comes from the vague start
 
 
@@ -104,7 +104,7 @@ def train_one(task: tuple[str, Path, Size]) -> tuple[str, dict[str, Any]]:
 
 def score_table(records: dict[str, dict[str, Any]]) -> Table:
     """Make the table of scores on the test set."""
-    table = Table(box=SIMPLE, title="Scores on the test set: squared error, likelihood, coverage of the 90 % bands")
+    table = Table(box=SIMPLE, title="Scores on the test set: squared error, likelihood, coverage of the 90 % intervals")
     for header in ("", "MSE, 1e-3", "NLL", "inside", "parameters", "s / epoch"):
         table.add_column(header, justify="right" if header else "left", no_wrap=True)
     scores = {model: record["scores"]["best"]["test"]["all"] for model, record in records.items()}
@@ -158,7 +158,7 @@ def predict_test_set(folder: Path, splits: Splits) -> tuple[Batch, Prediction]:
 
 
 def draw_angles(results: dict[str, tuple[Batch, Prediction]], path: Path) -> Path:
-    """Draw the sine of the angle with its prediction and band, one panel for each model, above the noise."""
+    """Draw the sine of the angle with its prediction and interval, one panel for each model, above the noise."""
     batch = results["cru"][0]
     number = _most_varied(batch)
     figure = make_figure(9, 8)
@@ -167,7 +167,7 @@ def draw_angles(results: dict[str, tuple[Batch, Prediction]], path: Path) -> Pat
         times, mean = batch.times[number], prediction.mean[number, :, 0]
         assert prediction.var is not None
         width = Z90 * prediction.var[number, :, 0].sqrt()
-        panel.fill_between(times, mean - width, mean + width, color=SKY, alpha=0.45, linewidth=0, label="90 % band")
+        panel.fill_between(times, mean - width, mean + width, color=SKY, alpha=0.45, linewidth=0, label="90 % interval")
         panel.plot(times, mean, color=BLUE, linewidth=1.5, label="prediction")
         panel.plot(times, batch.targets[number, :, 0], color=INK, linewidth=1, linestyle="--", label="truth")
         error = (prediction.mean[number] - batch.targets[number]).square().mean()

@@ -67,7 +67,7 @@ def forecast(model: cru.Forecaster, table: pd.DataFrame, cuts: int) -> pd.DataFr
 
 
 def quantile_loss(found: pd.DataFrame) -> pd.Series:
-    """Return the loss of five quantiles for each row: it judges means and bands together."""
+    """Return the loss of five quantiles for each row: it scores means and intervals together."""
     losses = [
         np.maximum(q * (found["value"] - found[name]), (q - 1) * (found["value"] - found[name]))
         for name, q in QUANTILES.items()
@@ -85,7 +85,7 @@ def score_table(found: dict[str, pd.DataFrame], train: pd.DataFrame) -> Table:
         inside = each["value"].between(each["lo-90"], each["hi-90"]).mean()
         rows[title] = [*(error[name] for name in UNITS), loss.mean(), inside]
     best = [min(row[k] for row in rows.values()) for k in range(len(UNITS) + 1)]
-    table = Table(box=SIMPLE, title="Mean absolute error, loss of quantiles, and coverage of the 90 % bands")
+    table = Table(box=SIMPLE, title="Mean absolute error, loss of quantiles, and coverage of the 90 % intervals")
     for header in ("", *(f"{name}, {unit}" for name, unit in UNITS.items()), "loss", "inside"):
         table.add_column(header, justify="right" if header else "left", no_wrap=True)
     for title, row in rows.items():
@@ -113,7 +113,7 @@ def lost(found: dict[str, pd.DataFrame]) -> list[str]:
 
 
 def draw(model: cru.Forecaster, table: pd.DataFrame, path: Path) -> Path:
-    """Draw the held-out station with the longest gap: observations, bands, the gap and a forecast."""
+    """Draw the held-out station with the longest gap: observations, intervals, the gap and a forecast."""
     station, gap = longest_gap(table)
     cut = gap[1] + pd.Timedelta(days=AFTER)
     days = pd.date_range(gap[0] - pd.Timedelta(days=BEFORE), cut + pd.Timedelta(days=AHEAD))
@@ -126,7 +126,7 @@ def draw(model: cru.Forecaster, table: pd.DataFrame, path: Path) -> Path:
         mine = answers[answers["variable"] == name]
         for level, alpha in ((90, 0.25), (50, 0.45)):
             edges = mine[f"lo-{level}"], mine[f"hi-{level}"]
-            panel.fill_between(days, *edges, color=SKY, alpha=alpha, linewidth=0, label=f"{level} % band")
+            panel.fill_between(days, *edges, color=SKY, alpha=alpha, linewidth=0, label=f"{level} % interval")
         panel.plot(days, mine["mean"], color=BLUE, linewidth=1.5, label="mean")
         seen = known[known["date"] >= days[0]]
         panel.plot(seen["date"], seen[name], "o", color=RED, markersize=3, label="observation")

@@ -1,7 +1,7 @@
 """Where the error of a run on USHCN or PhysioNet comes from: python examples/errors.py runs/ushcn-interpolation/cru-0
 
-The squared error of each set, scaled by its own extremes as in the paper, then like the training set; and the features
-that have most of it.
+The script scores each set twice: scaled by its own extremes, as in the paper, and like the training set. It names the
+features with the largest share of the error.
 """
 
 import sys

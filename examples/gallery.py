@@ -1,4 +1,4 @@
-"""All pictures of docs/gallery.md again, from a folder of runs: python examples/gallery.py runs docs/pictures
+"""Draw all pictures of docs/gallery.md from a folder of runs: python examples/gallery.py runs docs/pictures
 
 `cru reproduce` makes the full runs.
 """
@@ -13,7 +13,7 @@ from cru.reporting.run_folder import RunFolder, find_folders
 
 
 def main(runs: Path, out: Path, *, runtime: bool = True) -> None:
-    """Draw what the runs are there for, and say what is missing."""
+    """Draw the figures that the runs allow, and name the missing runs."""
     folders = find_folders([runs])
     if runtime:
         print(save(draw("runtime", FigureInput([])), out / "runtime.png"))

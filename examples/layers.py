@@ -31,7 +31,7 @@ DAYS = 60  # of a series
 HIDDEN = 1 / 3  # share of the days that the layers do not get
 BATCH, STEPS, RATE = 64, 200, 1e-2
 FLOOR = 1e-4  # smallest variance
-Z90 = 1.645  # standard deviations on each side of a 90 % band
+Z90 = 1.645  # standard deviations on each side of a 90 % interval
 
 
 class Windows(NamedTuple):
@@ -106,7 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     known, test, degrees = read_windows()
     scored = test.inputs[..., 0].isnan() & ~test.target.isnan()  # days that the layers did not get
-    table = Table("layer", "RMSE of missed days, °C", "inside the 90 % band")
+    table = Table("layer", "RMSE of missed days, °C", "inside the 90 % interval")
     results = {}
     for name, build in LAYERS.items():
         torch.manual_seed(0)
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def draw(test: Windows, results: dict[str, tuple[Tensor, Tensor]], path: Path) -> Path:
-    """Draw one series, with one panel for each layer: observations, missed days, mean and 90 % band."""
+    """Draw one series, with one panel for each layer: observations, missed days, mean and 90 % interval."""
     number = int((~test.target.isnan()).sum(1).argmax())
     days, target = torch.arange(DAYS), test.target[number]
     seen = ~test.inputs[number, :, 0].isnan()
@@ -133,7 +133,9 @@ def draw(test: Windows, results: dict[str, tuple[Tensor, Tensor]], path: Path) -
     panels = figure.subplots(len(results), 1, sharex=True, sharey=True)
     for panel, (name, (mean, variance)) in zip(panels, results.items(), strict=True):
         middle, width = mean[number], Z90 * variance[number].sqrt()
-        panel.fill_between(days, middle - width, middle + width, color=SKY, alpha=0.4, linewidth=0, label="90 % band")
+        panel.fill_between(
+            days, middle - width, middle + width, color=SKY, alpha=0.4, linewidth=0, label="90 % interval"
+        )
         panel.plot(days, middle, color=BLUE, linewidth=1.5, label="mean")
         panel.plot(days[seen], target[seen], "o", color=RED, markersize=3.5, label="observation")
         panel.plot(days[~seen], target[~seen], "o", mfc="white", mec=INK, markersize=4, label="not given")

@@ -54,7 +54,7 @@ def main(path: Path) -> None:
     for axis, (title, belief) in zip(axes, beliefs.items(), strict=True):
         mean, width = middle + scale * belief.mean[0, :, 0], 1.645 * scale * belief.upper[0, :, 0].sqrt()
         axis.plot(years, values, ".", ms=2, color="#BBBBBB", label="all days")
-        axis.fill_between(years, mean - width, mean + width, color="#56B4E9", alpha=0.45, lw=0, label="90 % band")
+        axis.fill_between(years, mean - width, mean + width, color="#56B4E9", alpha=0.45, lw=0, label="90 % interval")
         axis.plot(years, mean, color="#0072B2", lw=1.6, label="upper half: season")
         lower = middle + scale * belief.mean[0, :, 1]
         axis.plot(years, lower, color="#8A8A8A", lw=1, ls="--", label="lower half: a quarter turn ahead")

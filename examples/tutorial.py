@@ -1,4 +1,4 @@
-"""What the examples of the two tutorials share: their options, how a model is kept, how a picture is written."""
+"""Functions that the two tutorial examples share: read options, load or fit a model, write a picture."""
 
 import argparse
 from collections.abc import Callable
@@ -22,15 +22,15 @@ def read_options(about: str | None, **options: float) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def kept(folder: Path, fit: Callable[[], Forecaster]) -> Forecaster:
-    """The model of this folder; learnt now, if there is none."""
+def load_or_fit(folder: Path, fit: Callable[[], Forecaster]) -> Forecaster:
+    """Load the model of a folder. Fit and save it first if the folder does not exist."""
     if not folder.exists():
         fit().save(folder)
     return Forecaster.load(folder)
 
 
 def write(figure: Any, path: Path) -> None:
-    """A PNG that is not too large for a page."""
+    """Write a figure as a PNG of 110 dpi."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -3,7 +3,7 @@
     python examples/ward.py [--patients 4000] [--minutes 12] [--out docs/pictures]
 
 Needs the raw files of the PhysioNet 2012 challenge (CRU_DATA_DIR), or downloads them. The fitted model is kept in
-build/ward; delete it to fit anew. With --small the patients are made up, and everything takes seconds.
+build/ward; delete it to fit anew. With --small the patients are simulated, and everything takes seconds.
 """
 
 import time
@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
-from tutorial import kept, read_options, write
+from tutorial import load_or_fit, read_options, write
 
 from cru import Forecaster
 
-# What a value can be: a sensor that fell off reads 0.
+# Possible values. A detached sensor gives 0.
 PLAUSIBLE = {"HR": (20, 250), "MAP": (20, 200), "NIMAP": (20, 200), "RespRate": (3, 70), "Temp": (30, 43)}
 NAMES = {"HR": "heart rate", "MAP": "blood pressure (arterial line)", "NIMAP": "blood pressure (cuff)"}
 NAMES |= {"RespRate": "breathing rate", "Temp": "temperature"}
@@ -26,8 +26,8 @@ MARKERS = dict(zip(PLAUSIBLE, "osD^v", strict=True))
 INK = "#222222"
 
 
-def made_up(count: int) -> pd.DataFrame:
-    """Patients whose rates wander about a level of their own, read at random, each variable by itself."""
+def simulated(count: int) -> pd.DataFrame:
+    """Simulate patients: each variable is a random walk around the level of the patient, observed at random times."""
     rng = np.random.default_rng(0)
     parts = []
     for patient in range(count):
@@ -44,7 +44,7 @@ def made_up(count: int) -> pd.DataFrame:
 
 
 def real(count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Observations of ``count`` patients to learn from, and of 60 others to watch."""
+    """Return observations of ``count`` training patients and of 60 test patients."""
     import cru
 
     splits = cru.data.load("physionet", scaling=None)
@@ -81,8 +81,8 @@ def watch(model: Forecaster, table: pd.DataFrame) -> tuple[pd.DataFrame, float]:
 def patient_picture(
     model: Forecaster, observations: pd.DataFrame, path: Path, names: tuple[str, ...] = ("HR", "MAP")
 ) -> None:
-    """What was expected at every moment, given the observations so far: the band widens until the next one."""
-    patient, stream, bands = observations["patient"].iloc[0], model.stream(), []
+    """Draw each prediction from the observations before it. The interval widens until the next observation."""
+    patient, stream, intervals = observations["patient"].iloc[0], model.stream(), []
     rows = iter([*observations.sort_values("hour").to_dict("records"), None])
     row = next(rows)
     for hour in np.arange(observations["hour"].min(), 48.01, 0.1):
@@ -90,14 +90,14 @@ def patient_picture(
             stream.update(patient, row["hour"], {name: row[name] for name in PLAUSIBLE})
             row = next(rows)
         expected = stream.predict(patient, hour, level=[50, 90])
-        bands += [{"hour": hour, "variable": name, **expected[name]} for name in names]
-    drawn = pd.DataFrame(bands)
+        intervals += [{"hour": hour, "variable": name, **expected[name]} for name in names]
+    drawn = pd.DataFrame(intervals)
     figure, axes = plt.subplots(len(names), 1, figsize=(9, 2.6 * len(names)), sharex=True)
     for axis, name in zip(axes, names, strict=True):
         mine = drawn[drawn["variable"] == name]
         for level, alpha in ((90, 0.22), (50, 0.4)):
             edges = mine["hour"], mine[f"lo-{level}"], mine[f"hi-{level}"]
-            axis.fill_between(*edges, color="#56B4E9", alpha=alpha, lw=0, label=f"{level} % band")
+            axis.fill_between(*edges, color="#56B4E9", alpha=alpha, lw=0, label=f"{level} % interval")
         axis.plot(mine["hour"], mine["mean"], color="#0072B2", lw=1.3, label="expected")
         axis.plot(observations["hour"], observations[name], "o", ms=3.5, color="#D55E00", label="observations")
         axis.set_ylabel(f"{NAMES[name].split(' (')[0]}, {UNITS[name]}")
@@ -109,7 +109,7 @@ def patient_picture(
 
 
 def board_picture(found: pd.DataFrame, path: Path, patients: int = 16) -> None:
-    """A line for each patient: a tick for each observation, a mark for each that lay outside its 99 % band."""
+    """Draw a line for each patient: a tick for each observation, a mark for each outside its 99 % interval."""
     shown = list(found["patient"].unique()[:patients])
     figure, axis = plt.subplots(figsize=(9, 0.26 * len(shown) + 1.3))
     for line, patient in enumerate(shown):
@@ -131,16 +131,16 @@ def board_picture(found: pd.DataFrame, path: Path, patients: int = 16) -> None:
 
 
 def main() -> None:
-    """Fit, watch, draw both pictures, print how often the bands hold."""
+    """Fit, watch, draw both pictures, and print the coverage of the intervals."""
     options = read_options(__doc__, patients=4000, minutes=12.0)
     if options.small:
-        table = made_up(24)
+        table = simulated(24)
         model = Forecaster(epochs=1, progress=False).fit(table, id="patient", time="hour", values=list(PLAUSIBLE))
         table = table[table["patient"] < "P004"]
     else:
         known, table = real(options.patients)
-        empty, values = Forecaster(minutes=options.minutes), list(PLAUSIBLE)
-        model = kept(Path("build/ward"), lambda: empty.fit(known, id="patient", time="hour", values=values))
+        empty, values = Forecaster("cru", base=None, minutes=options.minutes), list(PLAUSIBLE)
+        model = load_or_fit(Path("build/ward"), lambda: empty.fit(known, id="patient", time="hour", values=values))
     found, milliseconds = watch(model, table)
     # The patient with the most observations of both variables that are drawn.
     most = table.groupby("patient")[["HR", "MAP"]].count().min(axis=1).idxmax()
@@ -148,7 +148,7 @@ def main() -> None:
     board_picture(found, options.out / "ward-board.png")
     for name, part in found.groupby("variable"):
         most_of, nearly_all = (part["value"].between(part[f"lo-{n}"], part[f"hi-{n}"]).mean() for n in (90, 99))
-        print(f"{name}: {most_of:.1%} in the 90 % band, {nearly_all:.1%} in the 99 % band, of {len(part)}")
+        print(f"{name}: {most_of:.1%} in the 90 % interval, {nearly_all:.1%} in the 99 % interval, of {len(part)}")
     print(f"{milliseconds:.2f} ms of processor time an update")
 
 

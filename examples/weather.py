@@ -37,7 +37,7 @@ def draw_gap(model: cru.Forecaster, table: pd.DataFrame, path: Path) -> None:
         mine = answers[answers["variable"] == name]
         for level, alpha in ((90, 0.25), (50, 0.45)):
             edges = mine[f"lo-{level}"], mine[f"hi-{level}"]
-            axis.fill_between(days, *edges, color=BAND, alpha=alpha, lw=0, label=f"{level} % band")
+            axis.fill_between(days, *edges, color=BAND, alpha=alpha, lw=0, label=f"{level} % interval")
         axis.plot(days, mine["mean"], color=MEAN, lw=1.5, label="mean")
         seen, hidden = own[~withheld & (own["date"] >= days[0])], own[withheld]
         axis.plot(seen["date"], seen[name], "o", ms=3.5, color=OBSERVATION, label="observation")
@@ -76,16 +76,16 @@ def forecast_held_out(model: cru.Forecaster, table: pd.DataFrame, cuts: int) -> 
 
 
 def draw_coverage(found: pd.DataFrame, path: Path) -> None:
-    """Draw how wide the band is and how often it contains the value, by lead time."""
+    """Draw how wide the interval is and how often it contains the value, by lead time."""
     inside = found["value"].between(found["lo-90"], found["hi-90"])
     grouped = found.assign(width=found["hi-90"] - found["lo-90"], inside=inside).groupby("lead")
     figure, axes = plt.subplots(1, 2, figsize=(9, 3))
     axes[0].plot(grouped["width"].mean(), "o-", color=MEAN, ms=4)
-    axes[0].set_ylabel("width of the 90 % band, °C")
+    axes[0].set_ylabel("width of the 90 % interval, °C")
     axes[0].set_ylim(bottom=0)
     axes[1].axhline(90, color=INK, lw=0.8, ls="--")
     axes[1].plot(100 * grouped["inside"].mean(), "o-", color=OBSERVATION, ms=4)
-    axes[1].set_ylabel("inside the band, %")
+    axes[1].set_ylabel("inside the interval, %")
     axes[1].set_ylim(50, 102)
     for axis in axes:
         axis.set_xlabel("days since the last observation")
@@ -94,7 +94,7 @@ def draw_coverage(found: pd.DataFrame, path: Path) -> None:
 
 
 def main() -> None:
-    """Fit, forecast the held-out stations, draw both pictures, and print how often the bands hold."""
+    """Fit, forecast the held-out stations, draw both pictures, and print the coverage of the intervals."""
     options = read_options(__doc__)
     table = cru.data.sample("weather")
     stations = table["station"].unique()[: 10 if options.small else None]
@@ -109,9 +109,9 @@ def main() -> None:
     for name, part in found.groupby("variable"):
         half, most = (part["value"].between(part[f"lo-{level}"], part[f"hi-{level}"]).mean() for level in (50, 90))
         error = (part["value"] - part["mean"]).abs().mean()
-        print(f"{name}: {half:.1%} in the 50 % band, {most:.1%} in the 90 % band, mean absolute error {error:.1f} °C")
+        print(f"{name}: {half:.1%} inside 50 %, {most:.1%} inside 90 %, mean absolute error {error:.1f} °C")
     width = (found["hi-90"] - found["lo-90"]).groupby(found["lead"]).mean()
-    print("width of the 90 % band: " + ", ".join(f"{width[day]:.0f} °C after {day} days" for day in (1, 7, 14)))
+    print("width of the 90 % interval: " + ", ".join(f"{width[day]:.0f} °C after {day} days" for day in (1, 7, 14)))
 
 
 if __name__ == "__main__":
