@@ -5,7 +5,7 @@
 //   CRU_PADDED_OBS      the lanes in half a row (matrix.h)
 //   CRU_*               the constants of cru.functional
 //   CRU_CHECK_LAYOUTS   a static_assert for every size and offset in cru/native/layout.py
-// docs/backward.md derives the backward passes in the symbols of this code.
+// docs/explanation/backward-passes.md derives the backward passes in the symbols of this code.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -105,7 +105,7 @@ inline double nll_of(const Row<W>& row) {
   return HALF_LOG_TWO_PI + 0.5 * (std::log(row.S) + row.e * row.e / row.S);
 }
 
-// r and N of the smoother. They are also the adjoints of the likelihood; docs/backward.md shows why.
+// r and N of the smoother. They are also the adjoints of the likelihood; docs/explanation/backward-passes.md shows why.
 template <int W>
 struct alignas(64) Adjoint {
   double r[W] = {}, N[W][W] = {}, u, d;  // u, d: of the last observed row
@@ -207,8 +207,8 @@ struct Smoother {
   }
 };
 
-// The likelihood and its gradient in closed form, on the observed rows only. docs/backward.md derives it. With
-// M = (r rᵀ - N) / 2, the gradients of the log likelihood are
+// The likelihood and its gradient in closed form, on the observed rows only. docs/explanation/backward-passes.md derives
+// it. With M = (r rᵀ - N) / 2, the gradients of the log likelihood are
 //   noise:  Σ (u² - d) / 2          var_d:  Σ (M after the backward update - M before it)_dd
 //   value:  -u                      rate_d: -gap (r m - Σ_j 2 M_dj G_dj), with m and G as predicted for the row.
 // The gradient needs G of every row. The tape holds a part of the rows that fits the cache. The other parts are filtered again.
