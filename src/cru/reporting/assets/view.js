@@ -2,7 +2,7 @@
 // Build the page of a table and its model from the page's data.
 
 (function () {
-  const data = JSON.parse(document.getElementById("data").textContent), root = document.getElementById("page"), clock = new Clock(data.clock);
+  const data = JSON.parse(document.getElementById("data").textContent), root = document.getElementById("page"), clock = new TimeFormat(data.clock);
   const explorer = new Explorer(data, clock), { scores } = data;
   const facts = [["series", whole(data.series.length)], ["observations", whole(data.observations)], ["variables", whole(data.names.length)], ["R²", show(scores.r2, 3)],
     ["R² of the last value", show(scores.r2_last_value, 3)], ...(scores.coverage90 === undefined ? [] : [["inside 90 %", percent(Number(scores.coverage90.toFixed(3)))]])];
