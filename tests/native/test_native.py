@@ -94,7 +94,7 @@ def test_it_is_a_well_formed_operator() -> None:
         transition.noise,
     )
     torch.library.opcheck(
-        torch.ops.cru.filter.default,
+        torch.ops.cru.locally_linear_filter.default,
         arguments,
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )

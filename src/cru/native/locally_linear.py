@@ -150,7 +150,7 @@ def _filter_direct(
     return cast(Eight, tuple(outputs))
 
 
-_filter = torch.library.custom_op("cru::filter", mutates_args=())(_filter_direct)
+_filter = torch.library.custom_op("cru::locally_linear_filter", mutates_args=())(_filter_direct)
 
 
 @_filter.register_fake
@@ -159,7 +159,7 @@ def _(kind: int, *tensors: Tensor) -> Eight:
     return cast(Eight, tuple(empty_beliefs(inputs.y, inputs.mean)))
 
 
-@torch.library.custom_op("cru::filter_backward", mutates_args=())
+@torch.library.custom_op("cru::locally_linear_filter_backward", mutates_args=())
 def _filter_backward(kind: int, tensors: list[Tensor], saved: list[Tensor]) -> Eleven:
     inputs = _LocallyLinearInputs(*tensors)
     call, sizes, given = (
@@ -199,7 +199,7 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     kept = list(ctx.saved_tensors)  # read once: a checkpoint returns them only once
     count = len(_LocallyLinearInputs._fields)
     saved = [tensor.contiguous() for tensor in (*kept[count:], *grads)]
-    y, y_var, *rest = torch.ops.cru.filter_backward(ctx.kind, kept[:count], saved)
+    y, y_var, *rest = torch.ops.cru.locally_linear_filter_backward(ctx.kind, kept[:count], saved)
     return (None, y, y_var, None, None, None, *rest)
 
 
