@@ -69,7 +69,7 @@ def classes_of(path: Path) -> list[str]:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """In Python, C++ and JavaScript together. Only the layouts in layout.py and common.h are there twice, on purpose."""
+    """In Python, C++ and JavaScript together. Only the layouts are there twice: in layout.py and in common.h."""
     shared = {layout.__name__ for layout in LAYOUTS}
     found = {path: classes_of(path) for suffix in ("py", "h", "cpp", "js") for path in SOURCE.rglob(f"*.{suffix}")}
     assert {path.suffix for path, names in found.items() if names} == {".py", ".h", ".cpp", ".js"}

@@ -61,7 +61,7 @@ struct LocallyLinearInputs {
   const real *y, *y_var;
   const uint8_t* mask;
   const real* delta;
-  const uint8_t* moves;
+  const uint8_t* stepped;
   Beliefs start;
   const real *weight, *bias, *basis, *eigenvectors, *noise;
   const double* quadrature;

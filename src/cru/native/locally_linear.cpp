@@ -257,7 +257,7 @@ struct Worker {
   void forward(int64_t series, const FilterOutputs& out) {
     State belief = load(in.start, series, D), next;
     for (int64_t row = series * n.time; row < (series + 1) * n.time; ++row) {
-      if (in.moves[row]) {
+      if (in.stepped[row]) {
         predict(belief, in.delta[row], next);
         clamp_belief(D, next);
         belief = next;
@@ -280,7 +280,7 @@ struct Worker {
       clamp_belief_backward(D, unclamped, grad);
       update_row_backward(prior, row, grad, grads);
       add(grad, load(saved.grad_prior, row, D));
-      if (!in.moves[row]) continue;
+      if (!in.stepped[row]) continue;
       const State before = row == first ? load(in.start, series, D) : load(saved.posterior, row - 1, D);
       clamp_belief_backward(D, prior, grad);
       State grad_before = {};

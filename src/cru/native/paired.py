@@ -71,7 +71,7 @@ def filter_paired(
     """
     batch, _, obs = y.shape
     check_tensors(y, {"mask": (mask, y.shape)}, torch.bool)
-    check_tensors(y, {"y_var": (y_var, y.shape)} | {name: (value, y.shape) for name, value in transitions._asdict().items()})
+    check_tensors(y, {name: (value, y.shape) for name, value in {"y_var": y_var, **transitions._asdict()}.items()})
     check_tensors(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
     check_tensors(y, {"mean": (start.mean, (batch, 2 * obs))})
     outputs = _filter(*(tensor.contiguous() for tensor in (y, y_var, mask, *transitions, *start[:4])))
