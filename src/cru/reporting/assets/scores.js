@@ -66,7 +66,7 @@ class DotPlot {
     const positive = values.filter((v) => v > 0), log = positive.length === values.length && Math.max(...values) > 8 * Math.min(...values);
     const box = { left, right: this.width - 14, top: 8, bottom: height - 46 };
     const sx = scale(extent(values, { log }) || [0, 1], [box.left, box.right], log);
-    const root = svg("svg", { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": this.say(rows) });
+    const root = svg("svg", { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": this.describe(rows) });
     for (const tick of sx.ticks) {
       root.append(svg("line", { class: "grid-line", x1: sx.map(tick), x2: sx.map(tick), y1: box.top, y2: box.bottom }),
         svg("text", { x: sx.map(tick), y: box.bottom + 16, "text-anchor": "middle", "data-x": tick }, show(tick)));
@@ -91,7 +91,7 @@ class DotPlot {
     this.plot.replaceChildren(root, el("p", { class: "soft small" }, key));
   }
 
-  say(rows) {
+  describe(rows) {
     const words = rows.map((row) => `${this.context.name(row.model)}: ${row.runs.map((run) => show(run.test[this.metric])).join(", ")}${row.paper ? `, paper ${show(row.paper[0])} ± ${show(row.paper[1])}` : ""}`);
     return `Test ${METRICS[this.metric]} of each run. ${words.join("; ")}.`;
   }
