@@ -1,11 +1,9 @@
 "use strict";
 // A browser of test series: choose one, and show its observations and the predictions of the models.
 
-const BANDS = { 0: "no interval", 0.6744897501960817: "50 % interval", 1.6448536269514722: "90 % interval" };
-
 class SeriesBrowser {
   constructor(context, runs, experiment) {
-    Object.assign(this, { context, runs, experiment, at: 0, channel: null, width: 1.6448536269514722, of: "" });
+    Object.assign(this, { context, runs, experiment, at: 0, channel: null, width: context.bands.at(-1).width, of: "" });
     this.body = el("div", { class: "stack" });
     const list = experiment.series;
     this.picker = choice("Series", list.map((series, k) => [k, series.id]), 0, (k) => this.go(Number(k)));
@@ -35,7 +33,7 @@ class SeriesBrowser {
     const parts = [this.before, this.picker, this.after];
     if (names.length > 1) parts.push(choice("Feature", names.map((name) => [name, name]), this.channel, (name) => { this.channel = name; this.build(); }));
     const bands = Object.values(series.predictions).some((prediction) => prediction.std);
-    if (bands) parts.push(choice("Uncertainty", Object.entries(BANDS), String(this.width), (width) => { this.width = Number(width); this.draw(); }));
+    if (bands) parts.push(choice("Uncertainty", this.context.bands.map(({ level, width }) => [String(width), level ? `${level} % interval` : "no interval"]), String(this.width), (width) => { this.width = Number(width); this.draw(); }));
     const runsWithStd = this.runs.filter((run) => series.predictions[run.id]?.std);
     if (runsWithStd.length > 1) { // several bands above each other show nothing
       if (!this.of) this.of = runsWithStd[0].id;

@@ -7,6 +7,9 @@
   const countSeeds = (run) => data.runs.filter((other) => other.preset === run.preset && other.model === run.model).length;
   const context = {
     models,
+    bands: data.bands,
+    marks: data.marks,
+    signs: data.signs,
     name: (model) => (data.styles[model] ? models.name(model) : model),
     label: (run) => labels.get(run.id),
   };

@@ -1,19 +1,19 @@
 "use strict";
 // How good the model is: errors next to the naive models, calibration, coverage by lead time, and where the model loses.
 
-const OTHERS = ["variable", "lead", "count", "better"], STRONG = ["model", "structural"]; // columns that are no model; models that are not naive
+const OTHERS = ["variable", "lead", "count", "better"]; // columns that are no model
 const NOISE = { no: ", by more than noise", unclear: ", within noise" }; // whether the difference to the best naive model is certain
 const LOST = 1; // a naive model wins if its error is below this part of the model's
 const COLORS = [1, 2, 3, 4, 5, 6, 7].map((k) => `var(--line-${k})`);
 
 /** The best naive model of a row of scores. */
-function bestNaive(row) {
-  const naive = Object.keys(row).filter((name) => !OTHERS.includes(name) && !STRONG.includes(name) && row[name] !== null);
+function bestNaive(row, page) {
+  const naive = Object.keys(row).filter((name) => page.naive.includes(name) && row[name] !== null);
   return naive.length ? naive.reduce((a, b) => (row[b] < row[a] ? b : a)) : null;
 }
 
-function loses(row) {
-  const best = bestNaive(row);
+function loses(row, page) {
+  const best = bestNaive(row, page);
   return best !== null && row[best] < LOST * row.model;
 }
 
@@ -27,7 +27,7 @@ function scoresTable(page, timeFormat) {
   const rows = page.scores.table, models = Object.keys(rows[0]).filter((name) => !OTHERS.includes(name));
   const cell = (row, name) => {
     const best = Math.min(...models.map((one) => row[one]).filter((v) => v !== null)), text = row[name] === null ? "–" : fixed(row[name], 3);
-    return el("td", { class: row[name] === best ? "best" : null }, text, name === "model" && loses(row) ? el("span", { class: "mark-worse", title: "a naive model is better" }, " ▼") : null);
+    return el("td", { class: row[name] === best ? "best" : null }, text, name === "model" && loses(row, page) ? el("span", { class: "mark-worse", title: "a naive model is better" }, " ▼") : null);
   };
   let last = null;
   const caption = "Mean absolute error on withheld values, in standard deviations of the variable. Bold: the best. ▼: a naive model is better.";
@@ -43,8 +43,9 @@ function scoresTable(page, timeFormat) {
 
 /** Sentences: in how many rows the model wins, and each row in which it loses, the largest loss first. */
 function lossList(page, timeFormat) {
-  const rows = page.scores.table.filter((row) => bestNaive(row) !== null), lost = rows.filter(loses).sort((a, b) => a[bestNaive(a)] / a.model - b[bestNaive(b)] / b.model);
-  const sentence = (row) => { const best = bestNaive(row); return el("li", {}, el("b", {}, short(row.variable)), `, ${leadName(row.lead, page, timeFormat)}: ${best} has ${fixed(row[best], 3)}, the model ${fixed(row.model, 3)} (${whole(row.count)} values${NOISE[row.better] ?? ""}).`); };
+  const best = (row) => bestNaive(row, page), rows = page.scores.table.filter((row) => best(row) !== null);
+  const lost = rows.filter((row) => loses(row, page)).sort((a, b) => a[best(a)] / a.model - b[best(b)] / b.model);
+  const sentence = (row) => { const naive = best(row); return el("li", {}, el("b", {}, short(row.variable)), `, ${leadName(row.lead, page, timeFormat)}: ${naive} has ${fixed(row[naive], 3)}, the model ${fixed(row.model, 3)} (${whole(row.count)} values${NOISE[row.better] ?? ""}).`); };
   const head = lost.length ? `A naive model is better in ${lost.length} of ${rows.length} rows.` : `No naive model is better in any of ${rows.length} rows.`;
   const items = lost.map(sentence);
   return el("div", { id: "losses" }, el("h3", {}, "Where the model loses"), el("p", {}, head), items.length ? el("ul", {}, items.slice(0, 6)) : null,
@@ -88,7 +89,7 @@ function errorByLead(page, timeFormat) {
   };
   const chart = new Chart({
     title: "Error by lead time", height: 300, wide: true, x: leadAxis(leads, page, timeFormat), y: { label: "mean absolute error [std]", zero: true },
-    lines: () => [...models].reverse().map((model) => { const k = models.indexOf(model); return { name: model, color: model === "model" ? BLUE : COLORS[(k - 1) % COLORS.length], width: model === "model" ? 2.4 : 1.1, dash: STRONG.includes(model) ? [] : [4, 3], dots: model === "model", x: leads.map((_, n) => n), y: leads.map((lead) => mean(lead, model)) }; }),
+    lines: () => [...models].reverse().map((model) => { const k = models.indexOf(model); return { name: model, color: model === "model" ? BLUE : COLORS[(k - 1) % COLORS.length], width: model === "model" ? 2.4 : 1.1, dash: page.naive.includes(model) ? [4, 3] : [], dots: model === "model", x: leads.map((_, n) => n), y: leads.map((lead) => mean(lead, model)) }; }),
     controls: variables.length > 1 ? choice("Variable", [["", "all"], ...variables.map((name) => [name, short(name)])], "", (name) => { variable = name; chart.draw(); }) : null,
   });
   return chart;

@@ -1,9 +1,6 @@
 "use strict";
 // Scores: the tables of the paper with ours, and every run as a dot next to the range of the paper.
 
-const MARKS = { better: "▲", worse: "▼", inside: "≈" };
-const MARK_WORDS = { better: "better than the paper by more than two of its standard deviations", worse: "worse than the paper by more than two of its standard deviations", inside: "inside two of the paper's standard deviations" };
-
 function scoreTable(context, source) {
   const best = {};
   for (const { preset } of source.columns) {
@@ -15,7 +12,7 @@ function scoreTable(context, source) {
     const paper = cell.paper ? `${fixed(cell.paper[0], source.digits)} ± ${fixed(cell.paper[1], source.digits)}` : "";
     if (!cell.ours) return [el("td", { class: "soft" }, paper), el("td", { class: "soft" }, "–")];
     const { mean, std, seeds, age } = cell.ours;
-    const mark = cell.mark ? el("span", { class: `mark-${cell.mark}`, title: MARK_WORDS[cell.mark] }, ` ${MARKS[cell.mark]}`) : null;
+    const mark = cell.mark ? el("span", { class: `mark-${cell.mark}`, title: context.signs[context.marks[cell.mark]] }, ` ${context.marks[cell.mark]}`) : null;
     const text = `${fixed(mean, source.digits)}${std === null ? "" : ` ± ${fixed(std, source.digits)}`} (${seeds})${age}${cell.beaten ? "*" : ""}`;
     return [el("td", { class: "soft" }, paper), el("td", { class: mean === best[preset] ? "best" : null, "data-mean": mean }, text, mark)];
   };
@@ -28,7 +25,8 @@ function scoreTable(context, source) {
 }
 
 function scoreTables(context, tables) {
-  const legend = "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse, * loses to a naive model on the same data, (n) seeds, ‡ on an earlier version of the data, § with earlier settings of the preset. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.";
+  const signs = Object.entries(context.signs).map(([sign, meaning]) => `${sign}: ${meaning}`).join(". ");
+  const legend = `${signs}. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.`;
   return el("section", { id: "scores" }, el("header", {}, el("h2", {}, "Scores beside the paper's"), el("p", { class: "soft small" }, legend)),
     el("div", { class: "tables" }, tables.map((table) => scoreTable(context, table))));
 }
