@@ -41,9 +41,9 @@ def launches(kind: str, time: int, batch: int, sizes: tuple[int, int, int], run:
     dtype = torch.float64 if run is filter_sequence_reference else torch.float32
     made, (y, y_var, times) = layer(kind, *sizes, dtype), latent(batch, time, sizes[0] // 2, dtype)
     delta, mask = gaps(times, None, 1.0, dtype), torch.ones_like(y, dtype=torch.bool)
-    moves = delta != 0
-    moves[:, 0] = False
-    more = () if run is filter_sequence_reference else (moves,)
+    stepped = delta != 0
+    stepped[:, 0] = False
+    more = () if run is filter_sequence_reference else (stepped,)
     with CountLaunches() as counted:
         _, posterior = run(made.transition(), made.initial(len(y)), y, y_var, mask, delta, *more)
         posterior.mean.square().mean().backward()
@@ -60,7 +60,7 @@ def main() -> None:
                 short, long = (launches(kind, time, batch, tuple(sizes), run) for time in LENGTHS)
                 counts.append(round((long - short) / (LENGTHS[1] - LENGTHS[0])))
             rows.append([shape, kind, *counts])
-    columns = ["shape", "layer", "reference", "step by step, derivative by autograd", "derivative by hand"]
+    columns = ["shape", "layer", "reference", "step by step, gradient by autograd", "custom gradient"]
     report("launches", "Kernel launches for each time step, forward + backward", columns, rows)
 
 

@@ -82,9 +82,9 @@ def literal(made: KalmanLayer, y: Tensor, y_var: Tensor, times: Tensor) -> None:
 def in_pytorch(made: KalmanLayer, y: Tensor, y_var: Tensor, times: Tensor) -> None:
     delta = gaps(times, None, 1.0, y.dtype)
     mask = torch.ones_like(y, dtype=torch.bool)
-    moves = delta != 0
-    moves[:, 0] = False
-    _, posterior = filter_sequence(made.transition(), made.initial(len(y)), y, y_var, mask, delta, moves)
+    stepped = delta != 0
+    stepped[:, 0] = False
+    _, posterior = filter_sequence(made.transition(), made.initial(len(y)), y, y_var, mask, delta, stepped)
     posterior.mean.square().mean().backward()
 
 

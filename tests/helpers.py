@@ -70,9 +70,9 @@ def random_problem(
     mask = torch.rand(batch, time, obs, generator=generator) < 0.7
     delta = (3 * torch.rand(batch, time, generator=generator, dtype=torch.float64) ** 2).to(dtype)
     delta[torch.rand(batch, time, generator=generator) < 0.1] = 0
-    moves = delta != 0 if kind == "expm" else torch.ones_like(delta, dtype=torch.bool)
-    moves[:, 0] = False
-    return transition, start, y, y_var, mask, delta, moves
+    stepped = delta != 0 if kind == "expm" else torch.ones_like(delta, dtype=torch.bool)
+    stepped[:, 0] = False
+    return transition, start, y, y_var, mask, delta, stepped
 
 
 def leaves(problem: tuple) -> list[Tensor]:

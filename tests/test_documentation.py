@@ -62,6 +62,15 @@ def test_the_pages_name_files_that_exist() -> None:
             assert any((folder / path).exists() for folder in (ROOT, ROOT / "src" / "cru")), (page.name, path)
 
 
+def test_the_sources_name_pages_that_exist() -> None:
+    """Such as ``docs/explanation/maths.md`` in a comment, a docstring or a message."""
+    paths = [path for folder in ("src", "examples", "benchmarks") for path in (ROOT / folder).rglob("*")]
+    sources = [path for path in (*paths, ROOT / "hatch_build.py") if path.suffix in (".h", ".cpp", ".py", ".js")]
+    named = {(source.name, page) for source in sources for page in re.findall(r"docs/[\w/-]+\.md", source.read_text())}
+    assert named
+    assert [(source, page) for source, page in sorted(named) if not (ROOT / page).exists()] == []
+
+
 def test_the_api_reference_lists_every_public_name() -> None:
     index = (ROOT / "docs" / "reference" / "api" / "index.md").read_text()
     assert [name for name in cru.__all__ if f"`{name}`" not in index] == []

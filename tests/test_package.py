@@ -1,6 +1,7 @@
 """The package as a whole: which way imports go, and how quick they are."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 import cru
 from cru.logs import make_logger
+from cru.native.layout import LAYOUTS
 
 SOURCE = Path(cru.__file__).parent
 ORDER = ["functional", "native", "layers", "models", "data", "evaluation", "training", "reporting", "forecaster", "cli"]
@@ -58,13 +60,26 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     assert sorted(left) == []
 
 
+def classes_of(path: Path) -> list[str]:
+    """The classes that a file of any of the three languages defines, nested ones included."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    return re.findall(r"^\s*(?:struct|class)\s+(?:alignas\(\d+\)\s+)?(\w+)[^;]*?{", text, re.M)
+
+
 def test_no_two_classes_share_a_name() -> None:
+    """In Python, C++ and JavaScript together. Only the layouts are there twice: in layout.py and in common.h."""
+    shared = {layout.__name__ for layout in LAYOUTS}
+    found = {path: classes_of(path) for suffix in ("py", "h", "cpp", "js") for path in SOURCE.rglob(f"*.{suffix}")}
+    assert {path.suffix for path, names in found.items() if names} == {".py", ".h", ".cpp", ".js"}
+    assert shared <= set(found[SOURCE / "native" / "common.h"])
     places: dict[str, list[str]] = {}
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    for path, names in found.items():
+        for name in names:
+            if path.name != "common.h" or name not in shared:
+                places.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_file_names_repeat_only_for_commands_and_for_one_concept_at_several_levels() -> None:

@@ -208,8 +208,8 @@ def test_a_known_state_does_not_change(run, dtype: torch.dtype) -> None:
     none = torch.zeros_like(problem.y)
     prior, posterior = (part._replace(upper=none, lower=none, side=none) for part in problem.filtered())
     found, grads = smoothed_and_gradients(run, prior, posterior, problem.transitions)
-    moves = problem.delta[:, 1:] > 0
-    assert torch.equal(found[0][:, :-1][moves], posterior.mean[:, :-1][moves])
+    has_gap = problem.delta[:, 1:] > 0
+    assert torch.equal(found[0][:, :-1][has_gap], posterior.mean[:, :-1][has_gap])
     assert all(torch.isfinite(tensor).all() for tensor in (*found, *grads))
 
 

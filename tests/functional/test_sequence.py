@@ -28,7 +28,7 @@ COMPILED = pytest.param(
 )
 
 
-def reference(transition, start, y, y_var, mask, delta, moves):
+def reference(transition, start, y, y_var, mask, delta, stepped):
     return filter_sequence_reference(transition, start, y, y_var, mask, delta)
 
 
@@ -53,10 +53,10 @@ def published(name: str) -> tuple[dict[str, torch.Tensor], tuple]:
         torch.zeros(batch, obs, dtype=torch.float64),
     )
     delta = gaps(v["times"], None, 1.0, torch.float64)
-    moves = delta != 0 if name in ("cru", "fast_cru") else torch.ones_like(delta, dtype=torch.bool)
-    moves[:, 0] = False
+    stepped = delta != 0 if name in ("cru", "fast_cru") else torch.ones_like(delta, dtype=torch.bool)
+    stepped[:, 0] = False
     mask = v["observed"][..., None].expand_as(v["y"])
-    return v, (transition, start, v["y"], v["y_var"], mask, delta, moves)
+    return v, (transition, start, v["y"], v["y_var"], mask, delta, stepped)
 
 
 @pytest.mark.parametrize("run", [reference, filter_sequence, COMPILED])
@@ -95,14 +95,14 @@ def test_fast_paths_agree_with_the_reference(kind: str, seed: int, run) -> None:
 @pytest.mark.parametrize("kind", ["expm", "eigen"])
 def test_one_gap_of_any_length_agrees_with_the_reference(kind: str, norm: float, run) -> None:
     """Two times with nothing observed, so that only the predict step is compared, ‖A Δ‖ up to ``norm``."""
-    transition, start, y, y_var, mask, _, moves = random_problem(kind, 3, 2, 5, seed=4)
+    transition, start, y, y_var, mask, _, stepped = random_problem(kind, 3, 2, 5, seed=4)
     delta = torch.tensor([[0.0, 1.0], [0.0, 0.5], [0.0, 0.1]], dtype=torch.float64)
     matrices = transition.basis if kind == "expm" else torch.diag_embed(transition.eigenvalues)
     scale = (norm / torch.linalg.matrix_norm(matrices.detach(), 2).max()).item()
     name = "basis" if kind == "expm" else "eigenvalues"
     scaled = (getattr(transition, name).detach() * scale).requires_grad_()
-    moves = moves | torch.tensor([False, True])
-    problem = (transition._replace(**{name: scaled}), start, y, y_var, torch.zeros_like(mask), delta, moves)
+    stepped = stepped | torch.tensor([False, True])
+    problem = (transition._replace(**{name: scaled}), start, y, y_var, torch.zeros_like(mask), delta, stepped)
     expected, expected_grads = outputs_and_gradients(reference, problem)
     found, grads = outputs_and_gradients(run, problem)
     assert max(difference(a, b) for a, b in zip(found, expected, strict=True)) < 1e-9
@@ -164,13 +164,13 @@ def test_without_factorisation_it_is_the_dense_joint_gaussian_of_the_whole_serie
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_against_finite_differences(kind: str) -> None:
-    transition, start, y, y_var, mask, delta, moves = random_problem(kind, 1, 3, 2, seed=2)
+    transition, start, y, y_var, mask, delta, stepped = random_problem(kind, 1, 3, 2, seed=2)
     run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
 
     def outputs(
         y: torch.Tensor, y_var: torch.Tensor, noise: torch.Tensor, *start: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        beliefs = run(transition._replace(noise=noise), Belief(*start), y, y_var, mask, delta, moves)
+        beliefs = run(transition._replace(noise=noise), Belief(*start), y, y_var, mask, delta, stepped)
         return tuple(field for belief in beliefs for field in belief[:4])
 
     assert torch.autograd.gradcheck(outputs, (y, y_var, transition.noise, *start[:4]), rtol=1e-5, atol=1e-7)

@@ -79,14 +79,14 @@ def test_threads_change_nothing(kind: str) -> None:
 
 def test_it_is_a_well_formed_operator() -> None:
     problem = random_problem("expm", 2, 3, 2)
-    transition, start, y, y_var, mask, delta, moves = problem
+    transition, start, y, y_var, mask, delta, stepped = problem
     arguments = (
         0,
         y,
         y_var,
         mask,
         delta,
-        moves,
+        stepped,
         *start[:4],
         *transition.coefficients,
         transition.basis,
@@ -94,7 +94,7 @@ def test_it_is_a_well_formed_operator() -> None:
         transition.noise,
     )
     torch.library.opcheck(
-        torch.ops.cru.filter.default,
+        torch.ops.cru.locally_linear_filter.default,
         arguments,
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
@@ -272,7 +272,7 @@ def test_nobody_else_can_write_the_compiled_code_whatever_the_umask(quick, tmp_p
         (4, lambda mask: mask[:1, :1]),
         (4, lambda mask: mask.double()),
         (5, lambda delta: delta[:, :1]),
-        (6, lambda moves: moves[:, :1]),
+        (6, lambda stepped: stepped[:, :1]),
         (0, lambda transition: transition._replace(basis=transition.basis[:, :2])),
         (0, lambda transition: transition._replace(noise=transition.noise[:1])),
     ],

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from cru.reporting import ledger, report_data
+from cru.reporting.render import SIGNS
 from cru.reporting.report_page import describe_series, limit_size, render
 from tests.evaluation.handmade import weather
 from tests.reporting.browser import check_small_screen_and_dark_mode
@@ -86,6 +87,9 @@ def test_the_paper_beside_ours(page, data, tmp_path, pendulum_runs):
     text = page.run("document.querySelector('#scores').textContent")
     mse = entry["scores"]["best"]["test"]["all"]["mse"] / 1e-3
     assert "6.155 ± 0.881" in text and f"{mse:.3f} (1)§" in text and "Table 2" in text and "Table 3" in text
+    assert "▼: worse than the paper" in text and "→" not in text
+    words = page.run("[...document.querySelectorAll('#scores td span')].map(n => [n.textContent.trim(), n.title])")
+    assert words and all(SIGNS[sign] == title for sign, title in words)
 
 
 def test_a_model_can_be_switched_off_and_on(page, data, tmp_path):
@@ -102,6 +106,20 @@ def test_a_model_can_be_switched_off_and_on(page, data, tmp_path):
     )
     page.click('.legend button[data-model="gru-dt"]')
     assert page.run(count) == before
+
+
+def test_the_width_of_the_bands_can_be_chosen(page, data, tmp_path):
+    page.open(written(data, tmp_path))
+    page.click('.tabs button[data-preset="pendulum-regression"]')
+    levels = "[...document.querySelectorAll('#series select')].find(s => s.textContent.includes('interval'))"
+    options = page.run(f"[...{levels}.options].map(o => [o.textContent, Number(o.value), o.selected])")
+    assert [name for name, _, _ in options] == ["no interval", "50 % interval", "90 % interval"]
+    assert [width for _, width, _ in options] == pytest.approx([0, 0.67449, 1.64485], abs=1e-5)
+    assert [chosen for _, _, chosen in options] == [False, False, True]
+    bands = "document.querySelectorAll('#series path.band').length"
+    assert page.run(bands) > 0
+    page.run(f"(s => {{ s.value = '0'; s.dispatchEvent(new Event('change')); }})({levels})")
+    assert page.run(bands) == 0
 
 
 def test_another_series_can_be_picked(page, data, tmp_path):

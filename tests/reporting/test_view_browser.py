@@ -235,7 +235,7 @@ def test_the_map_sorts_and_opens_series(page, data, tmp_path):
         found = [values[name] for name in ordered]
         assert found == sorted(found, reverse=measure != "count")
     place = page.place(".map")
-    height = page.run("document.querySelector('.map .room').offsetHeight") / 24
+    height = page.run("document.querySelector('.map .scroll-area').offsetHeight") / 24
     page.run("document.querySelector('.map').scrollTop = 0")
     page.mouse("mouseMoved", place["x"], place["top"] + 2.5 * height)
     page.frame()

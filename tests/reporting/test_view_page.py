@@ -60,8 +60,8 @@ def test_no_observations():
 def test_curves_are_exact_to_a_part_of_their_range(curves):
     encoded = encode_curves(curves)
     parts = decoded(encoded["code"], "<u2").reshape(curves.shape).astype(float)
-    assert ((parts == 65535) == np.isnan(curves)).all()
-    found = np.where(parts == 65535, np.nan, encoded["low"] + encoded["step"] * parts)
+    assert ((parts == SETTINGS.missing) == np.isnan(curves)).all()
+    found = np.where(parts == SETTINGS.missing, np.nan, encoded["low"] + encoded["step"] * parts)
     size = np.nan_to_num(np.nanmax(curves) - np.nanmin(curves)) if np.isfinite(curves).any() else 1.0
     np.testing.assert_allclose(found, curves, rtol=1e-7, atol=1e-4 * size)
 

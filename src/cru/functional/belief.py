@@ -194,7 +194,7 @@ def clamp(value: Float[Tensor, "*any"], low: float, high: float) -> Float[Tensor
 
 
 def transformed() -> bool:
-    """Return whether `torch.func` or a forward-mode derivative is active. Gradients by hand support neither."""
+    """Return whether `torch.func` or a forward-mode derivative is active. Custom gradients support neither."""
     functions = torch._C._are_functorch_transforms_active
     return not torch.compiler.is_compiling() and (functions() or torch.autograd.forward_ad._current_level >= 0)
 

@@ -1,4 +1,4 @@
-"""The common part of the predict steps of CRU and RKN, with a transition matrix for each series and gradients by hand.
+"""The common part of the predict steps of CRU and RKN, with a transition matrix for each series and custom gradients.
 
 `docs/explanation/backward-passes.md` derives the formulas ("Three diagonals" and "Weights of the bases").
 """
@@ -6,8 +6,8 @@
 import torch
 from torch import Tensor
 
-from cru.functional.moves import Moves
 from cru.functional.packed import SIDE, UPPER
+from cru.functional.stepped_rows import SteppedRows
 from cru.functional.steps import PredictSteps
 from cru.functional.transition import Coefficients
 from cru.shapes import Float
@@ -95,7 +95,7 @@ class DenseSteps(PredictSteps):
     Args:
         coefficients: the network that weighs the bases.
         basis: the bases B_k.
-        moves: the series that these steps move.
+        rows: the rows of these steps.
         scale: the factor c of each row.
         delta: the gap of each row, one more input of a network with M + 1 inputs.
     """
@@ -104,16 +104,16 @@ class DenseSteps(PredictSteps):
         self,
         coefficients: Coefficients,
         basis: Float[Tensor, "basis state state"],
-        moves: Moves,
+        rows: SteppedRows,
         scale: Float[Tensor, "rows 1"],
         delta: Float[Tensor, "rows 1"],
     ) -> None:
-        super().__init__(moves)
+        super().__init__(rows)
         self.state, self.basis = basis.shape[-1], basis.flatten(1)
         self.weight, self.gap_weight = coefficients.weight.tensor_split([self.state], 1)
         self.bias = coefficients.bias[:, None]
         self.all_scales, self.all_gaps = scale, delta
-        self.scales, self.gaps = moves.split(scale), moves.split(delta)
+        self.scales, self.gaps = rows.split(scale), rows.split(delta)
 
     def weigh(
         self, before: Float[Tensor, "rows 5 obs"], scale: Float[Tensor, "rows 1"], delta: Float[Tensor, "rows 1"]
@@ -137,14 +137,14 @@ class DenseSteps(PredictSteps):
         self.grad_basis, self.grad_bias = torch.zeros_like(self.basis), torch.zeros_like(self.bias[:, 0])
         self.grad_weight, self.grad_gap_weight = torch.zeros_like(self.weight), torch.zeros_like(self.gap_weight)
 
-    def begin(self, first: int, last: int) -> None:
+    def start_span(self, first: int, last: int) -> None:
         """Compute α and Z for the steps from ``last`` - 1 to ``first``."""
-        rows = slice(self.moves.offsets[first], self.moves.offsets[last])
-        self.before, self.span_gaps = self.moves.gather(self.states, first, last), self.all_gaps[rows]
+        rows = slice(self.rows.offsets[first], self.rows.offsets[last])
+        self.before, self.span_gaps = self.rows.gather(self.states, first, last), self.all_gaps[rows]
         self.alpha, self.Z = self.weigh(self.before, self.all_scales[rows], self.span_gaps)
         self.grad_logits = self.alpha.new_empty(self.alpha.shape)
         shared = (self.before, self.alpha, self.grad_logits)
-        split = zip(*(self.moves.split(part, first, last) for part in shared), strict=True)
+        split = zip(*(self.rows.split(part, first, last) for part in shared), strict=True)
         self.steps = dict(zip(range(first, last), split, strict=True))
 
     def weigh_backward(
@@ -166,8 +166,8 @@ class DenseSteps(PredictSteps):
         torch.addcmul(weighted, alpha, weighted.sum(-1, keepdim=True), value=-1, out=logits)
         torch.addmm(mean, logits, self.weight, out=mean)
 
-    def end(self) -> None:
-        """Add the contribution of the steps since `begin` to the gradients by the coefficients."""
+    def end_span(self) -> None:
+        """Add the contribution of the steps since `start_span` to the gradients by the coefficients."""
         self.grad_weight.addmm_(self.grad_logits.mT, self.before[:, :UPPER].flatten(1))
         self.grad_gap_weight.add_((self.grad_logits.mT @ self.span_gaps)[:, : self.gap_weight.shape[1]])
         self.grad_bias.add_(self.grad_logits.sum(0))
@@ -176,6 +176,6 @@ class DenseSteps(PredictSteps):
         self,
     ) -> tuple[Float[Tensor, "basis inputs"], Float[Tensor, " basis"], Float[Tensor, "basis state state"]]:
         """Return the gradients by weight, bias and bases."""
-        self.leave()
+        self.end_current_span()
         weight = torch.cat([self.grad_weight, self.grad_gap_weight], 1)
         return weight, self.grad_bias, self.grad_basis.view(-1, self.state, self.state)

@@ -1,12 +1,12 @@
-"""The predict steps of the RKN over a sequence, with their gradient by hand. The maths is in `discrete.py`."""
+"""The predict steps of the RKN over a sequence, with a custom gradient. The maths is in `discrete.py`."""
 
 import torch
 from torch import Tensor
 
 from cru.functional.belief import bounds
 from cru.functional.dense_steps import DenseSteps, diagonals_times, symmetric, transport, transport_backward
-from cru.functional.moves import Moves
 from cru.functional.packed import UPPER
+from cru.functional.stepped_rows import SteppedRows
 from cru.functional.transition import DiscreteTransition
 from cru.shapes import Bool, Float
 
@@ -22,15 +22,15 @@ class DiscreteSteps(DenseSteps):
     Args:
         transition: the transition, without gradients.
         delta: the gap before each time.
-        moved: True where a series moves.
+        stepped: True where the predict step runs.
     """
 
     def __init__(
-        self, transition: DiscreteTransition, delta: Float[Tensor, "time batch"], moved: Bool[Tensor, "time batch"]
+        self, transition: DiscreteTransition, delta: Float[Tensor, "time batch"], stepped: Bool[Tensor, "time batch"]
     ) -> None:
-        moves = Moves(moved)
-        gap = moves.gather(delta)[:, None]
-        super().__init__(transition.coefficients, transition.basis, moves, torch.ones_like(gap), gap)
+        rows = SteppedRows(stepped)
+        gap = rows.gather(delta)[:, None]
+        super().__init__(transition.coefficients, transition.basis, rows, torch.ones_like(gap), gap)
         self.noise, self.row_size = transition.noise.view(2, -1), self.state**2
 
     def forward(self, t: int, before: Float[Tensor, "rows 5 obs"], out: Float[Tensor, "rows 5 obs"]) -> None:
@@ -45,16 +45,16 @@ class DiscreteSteps(DenseSteps):
         super().prepare(priors, states)
         self.grad_noise = torch.zeros_like(self.noise)
 
-    def begin(self, first: int, last: int) -> None:
+    def start_span(self, first: int, last: int) -> None:
         """Compute α and A for the steps from ``last`` - 1 to ``first``."""
-        super().begin(first, last)
+        super().start_span(first, last)
         self.Z.diagonal(dim1=1, dim2=2).add_(1)
-        self.matrices = dict(zip(range(first, last), self.moves.split(self.Z, first, last), strict=True))
+        self.matrices = dict(zip(range(first, last), self.rows.split(self.Z, first, last), strict=True))
 
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
         """Return the gradient by the rows before the step."""
-        self.enter(t)
-        before, A, grad = self.steps[t][0], self.matrices[t], self.moves.select(t, grad)
+        self.ensure_span(t)
+        before, A, grad = self.steps[t][0], self.matrices[t], self.rows.select(t, grad)
         product = diagonals_times(symmetric(grad), A)
         found, grad_A = transport_backward(before, A, grad, product, (product * A).sum(1))
         self.weigh_backward(t, grad_A, found)

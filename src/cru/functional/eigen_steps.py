@@ -1,4 +1,4 @@
-"""The predict steps of the f-CRU over a sequence, with their gradient by hand.
+"""The predict steps of the f-CRU over a sequence, with a custom gradient.
 
 The maths is in `eigen.py`, and `docs/explanation/backward-passes.md` derives the gradient. Two ideas save operations:
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from cru.functional.belief import bounds
 from cru.functional.eigen import FLOOR_SLACK
-from cru.functional.moves import Moves
 from cru.functional.packed import UPPER
+from cru.functional.stepped_rows import SteppedRows
 from cru.functional.steps import PredictSteps
 from cru.functional.transition import EigenTransition
 from cru.shapes import Bool, Float, Int
@@ -67,20 +67,20 @@ class EigenSteps(PredictSteps):
     Args:
         transition: the transition, without gradients.
         delta: the gap before each time.
-        moved: True where a series moves.
+        stepped: True where the predict step runs.
     """
 
     def __init__(
-        self, transition: EigenTransition, delta: Float[Tensor, "time batch"], moved: Bool[Tensor, "time batch"]
+        self, transition: EigenTransition, delta: Float[Tensor, "time batch"], stepped: Bool[Tensor, "time batch"]
     ) -> None:
-        super().__init__(Moves(moved))
+        super().__init__(SteppedRows(stepped))
         (self.weight, bias), eigenvalues, self.E, noise = transition
         self.state, self.basis = len(self.E), len(self.weight)
         self.index_a, self.index_b = pairs_of(self.state, self.E.device)
         self.pairs = len(self.index_a)
         self.row_size = self.pairs + self.state
-        self.delta = self.moves.gather(delta)[:, None]
-        self.delta_of_step = self.moves.split(self.delta)
+        self.delta = self.rows.gather(delta)[:, None]
+        self.delta_of_step = self.rows.split(self.delta)
         self.heads = torch.cat([self.weight, self.E.mT])  # μ ↦ logits and p = Eᵀ μ
         self.head_bias = torch.cat([bias, bias.new_zeros(self.state)])[:, None]
         self.rates = torch.cat([eigenvalues[:, self.index_a] + eigenvalues[:, self.index_b], eigenvalues], 1)
@@ -126,28 +126,28 @@ class EigenSteps(PredictSteps):
         like = (self.weight, self.weight[:, 0], self.rates, self.E, self.into, self.out_of, self.noise_pairs)
         self.sums = Sums(*map(torch.zeros_like, like))
 
-    def begin(self, first: int, last: int) -> None:
+    def start_span(self, first: int, last: int) -> None:
         """Compute all factors of the gradient for the steps from ``last`` - 1 to ``first``."""
-        state, pairs, moves = self.state, self.pairs, self.moves
-        self.before = before = moves.gather(self.states, first, last).flatten(1)
-        delta = self.delta[moves.offsets[first] : moves.offsets[last]]
+        state, pairs, rows = self.state, self.pairs, self.rows
+        self.before = before = rows.gather(self.states, first, last).flatten(1)
+        delta = self.delta[rows.offsets[first] : rows.offsets[last]]
         self.alpha, mode, rate, exponent, self.growth = self._spectrum(before, delta)
         rate, exponent, growth = rate[:, :pairs], exponent[:, :pairs], self.growth[:, :pairs]
         self.integral = torch.expm1(exponent).div_(rate)
         carried = (before[:, state:] @ self.into).mul_(growth)
         self.full = torch.addcmul(carried, self.integral, self.noise_pairs)
-        self.moved_mode = mode * self.growth[:, pairs:]
+        self.mode_after = mode * self.growth[:, pairs:]
         slope = integral_slope(self.integral, rate, exponent, growth, delta)
         by_pair = torch.addcmul(delta * carried, slope, self.noise_pairs)
-        self.by_rate = torch.cat([by_pair, delta * self.moved_mode], 1)
-        variance = moves.gather(self.priors, first, last)[:, UPPER::2]
+        self.by_rate = torch.cat([by_pair, delta * self.mode_after], 1)
+        variance = rows.gather(self.priors, first, last)[:, UPPER::2]
         least = (self.integral[:, :state] @ self.floor).mul_(1 + _FLOORED).view_as(variance)
         free = torch.ones_like(before)
         free.view(len(free), 5, -1)[:, UPPER::2] = (variance > least).to(free.dtype)
         self.grads, self.grad_modes = torch.empty_like(before), torch.empty_like(self.by_rate)
         self.grad_logits = before.new_empty(len(before), self.basis)
         parts = free, self.grads, self.grad_modes, self.by_rate, self.growth, self.alpha, self.grad_logits
-        split = zip(*(moves.split(part, first, last) for part in parts), strict=True)
+        split = zip(*(rows.split(part, first, last) for part in parts), strict=True)
         self.steps = dict(zip(range(first, last), split, strict=True))
 
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
@@ -157,10 +157,10 @@ class EigenSteps(PredictSteps):
 
         A sum of two eigenvalues has the gradient F̄ ⊙ ``by_rate``. A single eigenvalue has the gradient g ⊙ ``by_rate``.
         """
-        self.enter(t)
+        self.ensure_span(t)
         state, pairs = self.state, self.pairs
         free, grads, modes, by_rate, growth, alpha, logits = self.steps[t]
-        torch.mul(self.moves.select(t, grad).flatten(1), free, out=grads)
+        torch.mul(self.rows.select(t, grad).flatten(1), free, out=grads)
         torch.mm(grads[:, state:], self.out_of.mT, out=modes[:, :pairs])
         torch.mm(grads[:, :state], self.E, out=modes[:, pairs:])
         weighted = alpha * ((modes * by_rate) @ self.rates.mT)
@@ -170,8 +170,8 @@ class EigenSteps(PredictSteps):
         torch.addmm(scaled[:, pairs:] @ self.E.mT, logits, self.weight, out=found[:, :state])
         return found.view(len(found), 5, -1)
 
-    def end(self) -> None:
-        """Add the contribution of the steps since `begin` to the sums."""
+    def end_span(self) -> None:
+        """Add the contribution of the steps since `start_span` to the sums."""
         state, pairs = self.state, self.pairs
         mean, diagonals = self.before[:, :state], self.before[:, state:]
         scaled = self.grad_modes * self.growth
@@ -179,7 +179,7 @@ class EigenSteps(PredictSteps):
             weight=self.grad_logits.mT @ mean,
             bias=self.grad_logits.sum(0),
             rates=self.alpha.mT @ (self.grad_modes * self.by_rate),
-            E=self.grads[:, :state].mT @ self.moved_mode + mean.mT @ scaled[:, pairs:],
+            E=self.grads[:, :state].mT @ self.mode_after + mean.mT @ scaled[:, pairs:],
             into=diagonals.mT @ scaled[:, :pairs],
             out_of=self.full.mT @ self.grads[:, state:],
             noise=(self.grad_modes[:, :pairs] * self.integral).sum(0),
@@ -189,7 +189,7 @@ class EigenSteps(PredictSteps):
 
     def gradients(self) -> tuple[Tensor, ...]:
         """Return the gradients by weight, bias, eigenvalues, eigenvectors and noise."""
-        self.leave()
+        self.end_current_span()
         weight, bias, rates, E, into, out_of, noise = self.sums
         eigenvalues = rates[:, self.pairs :].clone()
         for index in (self.index_a, self.index_b):

@@ -25,14 +25,14 @@ MAX_DOUBLINGS = 64
 """Enough for ‖A Δ‖ up to 1e19. Exported graphs always use this count, because it cannot depend on the data."""
 
 
-class Series(NamedTuple):
+class TaylorOrder(NamedTuple):
     """Taylor order and number of quadrature points of the short step, for ‖A h‖ <= 1."""
 
     order: int
     points: int
 
 
-_SERIES = {torch.float32: Series(10, 6), torch.float64: Series(18, 10)}
+_TAYLOR = {torch.float32: TaylorOrder(10, 6), torch.float64: TaylorOrder(18, 10)}
 
 
 @cache
@@ -95,7 +95,7 @@ def discretise(
         delta: the gap Δ of each series.
         count: the largest number of doublings.
     """
-    bound, series = bounds(A.dtype), _SERIES[A.dtype]
+    bound, taylor = bounds(A.dtype), _TAYLOR[A.dtype]
     X = A * delta[:, None, None]
     levels = spectral_bound(X).clamp_min(1.0).log2().ceil().clamp(0, count)
     shrink = torch.exp2(-levels)[:, None, None]
@@ -103,9 +103,9 @@ def discretise(
     X = X / spectral_bound(X).clamp_min(1.0)[:, None, None]  # only where `count` is too small: the bounds apply anyway
 
     terms = [torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A)]
-    for k in range(1, series.order + 1):
+    for k in range(1, taylor.order + 1):
         terms.append(terms[-1] @ X / k)
-    nodes, weights = lobatto(series.points)
+    nodes, weights = lobatto(taylor.points)
     powers = torch.tensor([[s**k for k in range(len(terms))] for s in nodes], dtype=A.dtype, device=A.device)
     phis = torch.einsum("pk,kbij->bipj", powers, torch.stack(terms))
     w = torch.tensor(weights, dtype=A.dtype, device=A.device)

@@ -1,4 +1,4 @@
-"""The predict steps of the CRU over a sequence, with their gradient by hand.
+"""The predict steps of the CRU over a sequence, with a custom gradient.
 
 Like `expm.py`, this module integrates Φ(s) diag(q) Φ(s)ᵀ by Gauss-Lobatto quadrature, and Φ(s) is a Taylor series. It
 saves operations as follows:
@@ -21,8 +21,8 @@ from torch import Tensor
 from cru.functional.belief import bounds
 from cru.functional.dense_steps import DenseSteps, diagonals_times, symmetric, transport, transport_backward
 from cru.functional.expm import lobatto
-from cru.functional.moves import Moves
 from cru.functional.packed import UPPER
+from cru.functional.stepped_rows import SteppedRows
 from cru.functional.transition import ExpmTransition
 from cru.shapes import Bool, Float
 
@@ -63,7 +63,7 @@ def covers(transition: ExpmTransition, delta: Float[Tensor, "time batch"]) -> Bo
     return torch.le(norm_bound(transition.basis) * delta, longest)
 
 
-class Panels:
+class QuadraturePanels:
     """The panels of all rows of a step, stacked: the first panels of all rows, then the second ones, and so on.
 
     Args:
@@ -120,22 +120,22 @@ class ExpmSteps(DenseSteps):
     Args:
         transition: the transition, without gradients.
         delta: the gap before each time.
-        moved: True where a series moves.
+        stepped: True where the predict step runs.
     """
 
     def __init__(
-        self, transition: ExpmTransition, delta: Float[Tensor, "time batch"], moved: Bool[Tensor, "time batch"]
+        self, transition: ExpmTransition, delta: Float[Tensor, "time batch"], stepped: Bool[Tensor, "time batch"]
     ) -> None:
-        moves = Moves(moved, rank=delta)
-        gap, choices = moves.gather(delta), _SERIES[delta.dtype]
+        rows = SteppedRows(stepped, rank=delta)
+        gap, choices = rows.gather(delta), _SERIES[delta.dtype]
         size = norm_bound(transition.basis) * gap
         more = torch.stack([size > choices[-1].longest * 2**level for level in range(MAX_LEVELS)], 1)
         h = (gap * torch.exp2(-more.sum(1)))[:, None]  # the length of a panel
-        super().__init__(transition.coefficients, transition.basis, moves, h, gap[:, None])
-        before = torch.cat([more.new_zeros(1, MAX_LEVELS), more.cumsum(0)])[moves.offsets]
+        super().__init__(transition.coefficients, transition.basis, rows, h, gap[:, None])
+        before = torch.cat([more.new_zeros(1, MAX_LEVELS), more.cumsum(0)])[rows.offsets]
         levels = (tuple(n for n in step if n) for step in before.diff(dim=0).tolist())
-        self.panels = [Panels(count, step) for count, step in zip(moves.counts, levels, strict=True)]
-        largest = moves.first_of_each(size)
+        self.panels = [QuadraturePanels(count, step) for count, step in zip(rows.counts, levels, strict=True)]
+        largest = rows.first_of_each(size)
         self.series = [next((each for each in choices if x <= each.longest), choices[-1]) for x in largest]
         self.noise = transition.noise
         self.rules = {series: self._rule(series) for series in set(self.series)}
@@ -178,11 +178,11 @@ class ExpmSteps(DenseSteps):
         super().prepare(priors, states)
         self.grad_noise = torch.zeros_like(self.noise)
 
-    def begin(self, first: int, last: int) -> None:
+    def start_span(self, first: int, last: int) -> None:
         """Compute the first panels of the steps from ``last`` - 1 to ``first``."""
-        super().begin(first, last)
+        super().start_span(first, last)
         self.span_series = max(self.series[first:last])  # the series for the longest gap fits all gaps
-        split = (self.moves.split(part, first, last) for part in self._nodes(self.Z, self.span_series))
+        split = (self.rows.split(part, first, last) for part in self._nodes(self.Z, self.span_series))
         self.first_panels = dict(zip(range(first, last), zip(*split, strict=True), strict=True))
 
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
@@ -190,9 +190,9 @@ class ExpmSteps(DenseSteps):
 
         Φ̄_m = 2 h w_m Γ Φ_m diag(q),  q̄_j = h Σ_m w_m (Φ_mᵀ Γ Φ_m)_jj.
         """
-        self.enter(t)
+        self.ensure_span(t)
         panels, rule, size = self.panels[t], self.rules[self.span_series], self.state
-        before, grad, (powers, nodes) = self.steps[t][0], self.moves.select(t, grad), self.first_panels[t]
+        before, grad, (powers, nodes) = self.steps[t][0], self.rows.select(t, grad), self.first_panels[t]
         nodes = all_panels(nodes, panels)
         products = diagonals_times(panels.spread(symmetric(grad)), nodes)  # Γ Φ_m
         along = (products * nodes).sum(1)
@@ -247,7 +247,9 @@ def powers_backward(
     return grad
 
 
-def all_panels(nodes: Float[Tensor, "rows state columns"], panels: Panels) -> Float[Tensor, "panels state columns"]:
+def all_panels(
+    nodes: Float[Tensor, "rows state columns"], panels: QuadraturePanels
+) -> Float[Tensor, "panels state columns"]:
     """Append the nodes of all panels after the first: Φ at the end of the earlier half, times each earlier node."""
     if not panels.levels:
         return nodes
@@ -261,7 +263,7 @@ def all_panels(nodes: Float[Tensor, "rows state columns"], panels: Panels) -> Fl
 def all_panels_backward(
     nodes: Float[Tensor, "panels state columns"],
     grad: Float[Tensor, "panels state columns"],
-    panels: Panels,
+    panels: QuadraturePanels,
     size: int,
 ) -> None:
     """Add the gradients of later panels to those of the first panels. For N' = Φ N:  N̄ += Φᵀ N̄',  Φ̄ += Σ N̄' Nᵀ."""

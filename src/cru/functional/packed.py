@@ -1,4 +1,4 @@
-"""Beliefs as one tensor, so that one operation works on all fields. The filter by hand (`steps.py`) uses this form.
+"""Beliefs as one tensor, so that one operation works on all fields. The step classes (`steps.py`) use it.
 
 A packed belief is (…, 5, obs): mean of the upper half, mean of the lower half, upper, side, lower. The side is between
 the variances, so that (upper, side), to which the gains belong, and (upper, side, lower) are slices.

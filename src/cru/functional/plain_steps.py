@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from cru.functional.moves import Moves
 from cru.functional.packed import pack, unpack
+from cru.functional.stepped_rows import SteppedRows
 from cru.functional.steps import PredictSteps
 from cru.functional.transition import Transition, parameters_of, with_parameters
 from cru.shapes import Bool, Float
@@ -16,15 +16,15 @@ class PlainSteps(PredictSteps):
     Args:
         transition: the transition, without gradients.
         delta: the gap before each time.
-        moved: True where a series moves.
+        stepped: True where the predict step runs.
     """
 
     def __init__(
-        self, transition: Transition, delta: Float[Tensor, "time batch"], moved: Bool[Tensor, "time batch"]
+        self, transition: Transition, delta: Float[Tensor, "time batch"], stepped: Bool[Tensor, "time batch"]
     ) -> None:
-        super().__init__(Moves(moved))
-        gap = self.moves.gather(delta)
-        self.transition, self.delta, self.plan = transition, self.moves.split(gap), transition.plan(gap)
+        super().__init__(SteppedRows(stepped))
+        gap = self.rows.gather(delta)
+        self.transition, self.delta, self.plan = transition, self.rows.split(gap), transition.plan(gap)
 
     def forward(self, t: int, before: Float[Tensor, "rows 5 obs"], out: Float[Tensor, "rows 5 obs"]) -> None:
         """Write the priors of the rows."""
@@ -38,11 +38,11 @@ class PlainSteps(PredictSteps):
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
         """Return the gradient by the rows before the step."""
         with torch.enable_grad():
-            before = self.moves.select(t, self.states[t]).detach().requires_grad_()
+            before = self.rows.select(t, self.states[t]).detach().requires_grad_()
             leaves = [parameter.detach().requires_grad_() for parameter in parameters_of(self.transition)]
-            moved = with_parameters(self.transition, leaves).predict(unpack(before), self.delta[t], self.plan)
+            prior = with_parameters(self.transition, leaves).predict(unpack(before), self.delta[t], self.plan)
             found = torch.autograd.grad(
-                pack(moved), [before, *leaves], self.moves.select(t, grad), allow_unused=True, materialize_grads=True
+                pack(prior), [before, *leaves], self.rows.select(t, grad), allow_unused=True, materialize_grads=True
             )
         for total, each in zip(self.sums, found[1:], strict=True):
             total += each

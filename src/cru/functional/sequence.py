@@ -19,12 +19,12 @@ def filter_sequence(
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
     delta: Float[Tensor, "batch time"],
-    moves: Bool[Tensor, "batch time"],
+    stepped: Bool[Tensor, "batch time"],
 ) -> tuple[Belief, Belief]:
     """Compute priors and posteriors over (batch, time), step by step, on any device.
 
-    `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal) compute the same. The first
-    derivative is written by hand (`filter_by_hand`). `filter_stepwise` has all others.
+    `cru.native.filter_sequence` (compiled, CPU) and `filter_sequence_reference` (literal) compute the same. The
+    first derivative is that of `filter_with_custom_gradient`. `filter_stepwise` has all others.
 
     Args:
         transition: the predict step.
@@ -33,14 +33,14 @@ def filter_sequence(
         y_var: their variances.
         mask: True where observed.
         delta: the gap before each time.
-        moves: True where the predict step runs before the update. Elsewhere the prior is the previous belief.
+        stepped: True where the predict step runs before the update. Elsewhere the prior is the previous belief.
 
     Returns:
         Priors and posteriors.
     """
-    by_hand = sequence_gradient.available(transition, y, delta)
-    run = sequence_gradient.filter_by_hand if by_hand else filter_stepwise
-    return run(transition, start, y, y_var, mask, delta, moves)
+    custom = sequence_gradient.available(transition, y, delta)
+    run = sequence_gradient.filter_with_custom_gradient if custom else filter_stepwise
+    return run(transition, start, y, y_var, mask, delta, stepped)
 
 
 def filter_sequence_reference(

@@ -34,7 +34,7 @@ _STEPS: dict[type, Any] = {
 
 
 def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta: Float[Tensor, "batch time"]) -> bool:
-    """Return whether the filter by hand supports this call: without a gradient by gaps and outside transforms.
+    """Return whether the custom gradient supports this call: without a gradient by gaps and outside transforms.
 
     The constant matrices of the f-CRU in `eigen_steps.py` are as large as one matrix for each state dimension. They are
     faster only if there are at least as many rows.
@@ -53,20 +53,20 @@ def available(transition: Transition, y: Float[Tensor, "batch time obs"], delta:
     return known and not (delta.requires_grad and torch.is_grad_enabled())
 
 
-def filter_by_hand(
+def filter_with_custom_gradient(
     transition: Transition,
     start: Belief,
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
     delta: Float[Tensor, "batch time"],
-    moves: Bool[Tensor, "batch time"],
+    stepped: Bool[Tensor, "batch time"],
 ) -> tuple[Belief, Belief]:
-    """Compute `filter_sequence` with a first derivative by hand. Call `available` first.
+    """Compute `filter_sequence` with a custom first derivative. Call `available` first.
 
     A second derivative runs `filter_stepwise` in the backward pass. The arguments are those of `filter_sequence`.
     """
-    constants = Constants(transition, *(tensor.transpose(0, 1) for tensor in (mask, delta.detach(), moves)))
+    constants = Constants(transition, *(tensor.transpose(0, 1) for tensor in (mask, delta.detach(), stepped)))
     tensors = (pack(start), y.transpose(0, 1), y_var.transpose(0, 1), *parameters_of(transition))
     priors, states = _Filter.apply(constants, *tensors)  # type: ignore[no-untyped-call]
     return unpack(priors.transpose(0, 1)), unpack(states[1:].transpose(0, 1))
@@ -78,15 +78,15 @@ class Constants(NamedTuple):
     transition: Transition
     mask: Bool[Tensor, "time batch obs"]
     delta: Float[Tensor, "time batch"]
-    moves: Bool[Tensor, "time batch"]
+    stepped: Bool[Tensor, "time batch"]
 
     def predict_steps(self, parameters: list[Tensor]) -> list[PredictSteps]:
-        """Return the predict steps: by hand, and by PyTorch where the gap is too long for those by hand."""
+        """Return the predict steps: custom ones, and plain ones where the gap is too long for a custom one."""
         transition = with_parameters(self.transition, [parameter.detach() for parameter in parameters])
         covers, make = _STEPS[type(transition)]
-        by_hand = covers(transition, self.delta)
-        parts = (make, self.moves & by_hand), (PlainSteps, self.moves & ~by_hand)
-        return [kind(transition, self.delta, moved) for kind, moved in parts if moved.any()]
+        covered = covers(transition, self.delta)
+        parts = (make, self.stepped & covered), (PlainSteps, self.stepped & ~covered)
+        return [kind(transition, self.delta, stepped) for kind, stepped in parts if stepped.any()]
 
 
 class _Filter(torch.autograd.Function):
@@ -112,7 +112,8 @@ class _Filter(torch.autograd.Function):
             if torch.is_grad_enabled():
                 return None, *_differentiable_gradients(ctx.constants, tensors, grads)
             found = ctx.passes.backward(priors, states, tensors[2], *grads)
-            return None, *found, *(None for _ in tensors[len(found) :])  # without a move, no parameter has a gradient
+            # Without predict steps, no parameter has a gradient.
+            return None, *found, *(None for _ in tensors[len(found) :])
 
 
 def _differentiable_gradients(
@@ -134,7 +135,7 @@ class Passes:
     """The forward and the backward pass.
 
     Args:
-        parts: the predict steps. Each moves other series.
+        parts: the predict steps. Each has other rows.
         start: belief before the first time.
         y: latent observations.
         y_var: their variances.
@@ -149,20 +150,20 @@ class Passes:
         y_var: Float[Tensor, "time batch obs"],
         constants: Constants,
     ) -> None:
-        self.parts, self.moves, self.clamp = parts, constants.moves, PackedClamp(start)
+        self.parts, self.stepped, self.clamp = parts, constants.stepped, PackedClamp(start)
         self.update = UpdateSteps(y, y_var, constants.mask, self.clamp)
 
     def forward(self, start: Float[Tensor, "batch 5 obs"]) -> tuple[Tensor, Tensor]:
         """Return priors and states."""
-        times, batch = self.moves.shape
+        times, batch = self.stepped.shape
         priors, states = start.new_empty(times, *start.shape), start.new_empty(times + 1, *start.shape)
         states[0] = start
         beliefs = states.unbind(0)
         for t, prior in enumerate(priors.unbind(0)):
-            moving = [part for part in self.parts if part.moves.counts[t]]
-            if sum(part.moves.counts[t] for part in moving) < batch:
+            active = [part for part in self.parts if part.rows.counts[t]]
+            if sum(part.rows.counts[t] for part in active) < batch:
                 prior.copy_(beliefs[t])
-            for part in moving:
+            for part in active:
                 self._predict(part, t, beliefs[t], prior)
             self.update.forward(t, prior, beliefs[t + 1])
         return priors, states
@@ -170,13 +171,13 @@ class Passes:
     def _predict(
         self, part: PredictSteps, t: int, before: Float[Tensor, "batch 5 obs"], prior: Float[Tensor, "batch 5 obs"]
     ) -> None:
-        """Write the priors of the series that one part moves."""
-        rows = part.moves.select(t, before)
-        out = prior if part.moves.whole else torch.empty_like(rows)
+        """Write the priors of the rows of one part."""
+        rows = part.rows.select(t, before)
+        out = prior if part.rows.whole else torch.empty_like(rows)
         part.forward(t, rows, out)
         self.clamp.apply_(out)
-        if not part.moves.whole:
-            prior.index_copy_(0, part.moves.series[t], out)
+        if not part.rows.whole:
+            prior.index_copy_(0, part.rows.series[t], out)
 
     def backward(
         self,
@@ -187,7 +188,7 @@ class Passes:
         grad_states: Float[Tensor, "states batch 5 obs"] | None,
     ) -> tuple[Tensor | None, ...]:
         """Return the gradients by start, y, y_var and all parameters."""
-        passes = self.clamp.inside(priors) | ~self.moves[:, :, None, None]
+        passes = self.clamp.inside(priors) | ~self.stepped[:, :, None, None]
         self.update.prepare(priors, states[1:], passes)
         for part in self.parts:
             part.prepare(priors, states)
@@ -207,6 +208,6 @@ class Passes:
         """Return the gradient by the belief before the step."""
         before = grad
         for part in self.parts:
-            if part.moves.counts[t]:
-                before = part.moves.replace(t, before, part.backward(t, grad))
+            if part.rows.counts[t]:
+                before = part.rows.replace(t, before, part.backward(t, grad))
         return before

@@ -1,9 +1,9 @@
-"""Base classes of the steps of a filter whose gradient is written by hand."""
+"""Base classes of the steps of a filter with a custom gradient."""
 
 import torch
 from torch import Tensor
 
-from cru.functional.moves import Moves
+from cru.functional.stepped_rows import SteppedRows
 from cru.shapes import Float
 
 _SPAN = {"cpu": 2**19}
@@ -14,7 +14,8 @@ _LARGE_SPAN = 2**24
 class Steps:
     """The steps of a sequence. The backward pass goes from the last to the first, and prepares a span of steps at once.
 
-    Each call of `backward` calls `enter` first. It calls `begin` where a span begins, and `end` where one is done.
+    Each call of `backward` calls `ensure_span` first. It calls `start_span` where a span starts, and `end_span`
+    where one is done.
     """
 
     first, last, span = 0, 0, 1
@@ -24,40 +25,40 @@ class Steps:
         self.first, self.last = 0, 0
         self.span = max(1, _SPAN.get(device.type, _LARGE_SPAN) // max(1, elements))
 
-    def enter(self, t: int) -> None:
-        """Enter the span of step t, unless it is the current one."""
+    def ensure_span(self, t: int) -> None:
+        """Start the span of step t, unless it is the current one."""
         if not self.first <= t < self.last:
-            self.leave()
+            self.end_current_span()
             self.first, self.last = max(0, t + 1 - self.span), t + 1
-            self.begin(self.first, self.last)
+            self.start_span(self.first, self.last)
 
-    def leave(self) -> None:
-        """Leave the current span, if there is one."""
+    def end_current_span(self) -> None:
+        """End the current span, if there is one."""
         if self.last:
-            self.end()
+            self.end_span()
         self.first, self.last = 0, 0
 
-    def begin(self, first: int, last: int) -> None:
+    def start_span(self, first: int, last: int) -> None:
         """Compute the factors of the backward steps from ``last`` - 1 to ``first`` that do not depend on gradients."""
 
-    def end(self) -> None:
-        """Add the contribution of the steps since `begin` to the gradients by the parameters."""
+    def end_span(self) -> None:
+        """Add the contribution of the steps since `start_span` to the gradients by the parameters."""
 
 
 class PredictSteps(Steps):
     """The predict step at each time of a sequence, on packed beliefs.
 
     Args:
-        moves: the series that these steps move.
+        rows: the rows of these steps.
     """
 
     row_size = 0
-    """Elements that `begin` computes for each row."""
+    """Elements that `start_span` computes for each row."""
     priors: Float[Tensor, "time batch 5 obs"]
     states: Float[Tensor, "states batch 5 obs"]
 
-    def __init__(self, moves: Moves) -> None:
-        self.moves = moves
+    def __init__(self, rows: SteppedRows) -> None:
+        self.rows = rows
 
     def forward(self, t: int, before: Float[Tensor, "rows 5 obs"], out: Float[Tensor, "rows 5 obs"]) -> None:
         """Write the priors of the rows, not clamped yet.
@@ -72,7 +73,7 @@ class PredictSteps(Steps):
     def prepare(self, priors: Float[Tensor, "time batch 5 obs"], states: Float[Tensor, "states batch 5 obs"]) -> None:
         """Prepare a backward pass. ``states[t]`` is the belief before step t."""
         self.priors, self.states = priors, states
-        self.set_span(self.row_size * max(self.moves.counts), states.device)
+        self.set_span(self.row_size * max(self.rows.counts), states.device)
 
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "rows 5 obs"]:
         """Return the gradient by the rows before the step, from the gradient by the priors of all series."""

@@ -16,7 +16,7 @@ def filter_stepwise(
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
     delta: Float[Tensor, "batch time"],
-    moves: Bool[Tensor, "batch time"],
+    stepped: Bool[Tensor, "batch time"],
 ) -> tuple[Belief, Belief]:
     """Compute priors and posteriors with any kind of derivative: of any order, by the gaps, in forward mode.
 
@@ -25,10 +25,10 @@ def filter_stepwise(
     transition, plan = with_finite_gradients(transition), transition.plan(delta)
     y, y_var = finite_gradient(y), finite_gradient(y_var)
     belief, priors, posteriors = finite_gradients(start), [], []
-    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, delta, moves))
-    for y_t, var_t, mask_t, delta_t, moves_t in zip(*steps, strict=True):
+    steps = (tensor.unbind(1) for tensor in (y, y_var, mask, delta, stepped))
+    for y_t, var_t, mask_t, delta_t, stepped_t in zip(*steps, strict=True):
         predicted = transition.predict(belief, delta_t, plan)
-        prior = where(moves_t[:, None], predicted, belief)
+        prior = where(stepped_t[:, None], predicted, belief)
         belief = update(prior, y_t, var_t, mask_t)
         priors.append(prior)
         posteriors.append(belief)

@@ -1,4 +1,4 @@
-"""The update steps of a sequence on packed beliefs, with their gradient by hand.
+"""The update steps of a sequence on packed beliefs, with a custom gradient.
 
 The maths is in `update.py`, and `docs/explanation/backward-passes.md` derives the gradient.
 """
@@ -70,7 +70,7 @@ class UpdateSteps(Steps):
         self.priors, self.posteriors, self.passes = priors, posteriors, passes
         self.set_span(5 * priors[0].numel(), priors.device)
 
-    def begin(self, first: int, last: int) -> None:
+    def start_span(self, first: int, last: int) -> None:
         """Compute the factors of the gradient for the steps from ``last`` - 1 to ``first``.
 
         The update is elementwise. So its transposed Jacobian has 5 × 5 entries for each series and dimension. None of
@@ -97,7 +97,7 @@ class UpdateSteps(Steps):
 
     def backward(self, t: int, grad: Float[Tensor, "batch 5 obs"]) -> Float[Tensor, "batch 5 obs"]:
         """Return the gradient by the prior from the gradient by the posterior."""
-        self.enter(t)
+        self.ensure_span(t)
         return (self.factors[t - self.first] * grad.unsqueeze(2)).sum(1)
 
     def gradients(

@@ -122,10 +122,10 @@ class LocallyLinearLayer(KalmanLayer):
     ) -> tuple[Belief, Belief]:
         transition = self._frozen or self.transition()
         run = native.filter_sequence if native.available(transition, y, delta) else filter_sequence
-        moves = delta != 0
+        stepped = delta != 0
         if not isinstance(transition, DiscreteTransition) and (delta.requires_grad or native.transformed()):
-            moves = torch.ones_like(moves)  # a gap of 0 changes no value, but it has a derivative
-        return run(transition, start, y, y_var, observed, delta, moves)
+            stepped = torch.ones_like(stepped)  # a gap of 0 changes no value, but it has a derivative
+        return run(transition, start, y, y_var, observed, delta, stepped)
 
     def extra_repr(self) -> str:
         """Return the sizes, as `torch.nn.GRU` shows them."""

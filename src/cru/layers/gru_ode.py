@@ -134,13 +134,13 @@ class GRUODEBayes(nn.Module):
         observed = mask.any(-1)
         active = (delta > 0) | observed
         plan = Ragged.of(active | F.pad(active[:, :-1], (1, 0)))  # one step more: its prior is the last posterior
-        moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
+        has_gap, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = self.start.expand(x.shape[0], -1) if start is None else start.index_select(0, plan.order)
         prior, posterior = [], []
         columns = zip(*(plan.steps(part) for part in (x, mask, observed, delta)), strict=True)
         for t, (x_t, mask_t, seen, gap) in enumerate(columns):
             state = state[: len(gap)]
-            if moves[t]:
+            if has_gap[t]:
                 state = self.ode(state, gap)
             prior.append(state)
             if updates[t]:

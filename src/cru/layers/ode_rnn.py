@@ -79,13 +79,13 @@ class ODERNN(nn.Module):
             start: the state before the first time. Default: zero.
         """
         plan = Ragged.of((delta > 0) | observed)
-        moves, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
+        has_gap, updates = (delta > 0).any(0).tolist(), observed.any(0).tolist()
         state = x.new_zeros(x.shape[0], self.hidden_size) if start is None else start.index_select(0, plan.order)
         states = []
         columns = zip(plan.steps(x), plan.steps(delta), plan.steps(observed), strict=True)
         for t, (x_t, gap, seen) in enumerate(columns):
             state = state[: len(gap)]
-            if moves[t]:
+            if has_gap[t]:
                 state = self.ode(state, gap)
             if updates[t]:
                 state = torch.where(seen[:, None], self.cell(x_t, state), state)

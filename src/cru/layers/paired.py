@@ -132,7 +132,7 @@ class PairedCRU(KalmanLayer):
         """
         start, y, y_var, observed, delta = self._prepare_inputs(y, y_var, times, observed, state)
         transitions = self._transitions(delta, shift)
-        prior, posterior = self._filter_with(start, y, y_var, observed, transitions)
+        prior, posterior = self._filter_sequence(start, y, y_var, observed, delta, transitions)
         if smooth:
             backwards = native.smooth_paired if native.paired_available(y) else smooth_paired
             posterior = backwards(prior, posterior, transitions)
@@ -208,13 +208,13 @@ class PairedCRU(KalmanLayer):
         y_var: Float[Tensor, "batch time obs"],
         observed: Bool[Tensor, "batch time obs"],
         delta: Float[Tensor, "batch time"],
+        transitions: PairedTransition | None = None,
     ) -> tuple[Belief, Belief]:
-        return self._filter_with(start, y, y_var, observed, self._transitions(delta))
+        """Run the compiled filter on a CPU. Elsewhere run the scan, which needs no loop over the steps.
 
-    def _filter_with(
-        self, start: Belief, y: Tensor, y_var: Tensor, observed: Tensor, transitions: PairedTransition
-    ) -> tuple[Belief, Belief]:
-        """Run the compiled filter on a CPU. Elsewhere run the scan, which needs no loop over the steps."""
+        ``transitions`` are those over the gaps, if the caller has computed them.
+        """
+        transitions = self._transitions(delta) if transitions is None else transitions
         if native.paired_available(y):
             return native.filter_paired(start, y, y_var, observed, transitions)
         if torch.compiler.is_exporting():

@@ -107,10 +107,10 @@ class PairedBlock(nn.Module):
         y, y_var = self.layer.observe(h)
         start, shift, last = None if state is None else state.belief, None, x.new_zeros(len(x), 0)
         if self.shift is not None:  # the last observation changes the dynamics after it
-            moved = last_observation(self.shift(h), observed[..., None])
-            before = torch.zeros_like(moved.value[:, :1]) if state is None else state.shift[:, None]
-            moves = torch.cat([before, torch.where(moved.known, moved.value, before)], 1)
-            shift, last = moves[:, :-1], moves[:, -1]
+            latest = last_observation(self.shift(h), observed[..., None])
+            before = torch.zeros_like(latest.value[:, :1]) if state is None else state.shift[:, None]
+            shifts = torch.cat([before, torch.where(latest.known, latest.value, before)], 1)
+            shift, last = shifts[:, :-1], shifts[:, -1]
         seen = observed[..., None].expand_as(y)
         belief = self.layer.filter_or_smooth(y, y_var, times, seen, shift=shift, state=start, smooth=self.smooth)
         return x + self.mix(belief), BlockState(belief.at(-1), last)
@@ -158,6 +158,7 @@ class FeatureBank(nn.Module):
             times: absolute times, not decreasing.
             state: the belief to continue from.
         """
-        moved, y_var = self.layer.observe(torch.cat([values.clamp(-MAX_DEVIATION, MAX_DEVIATION), mask.to(values)], -1))
-        y, seen = values.repeat(1, 1, self.copies) + moved, mask.repeat(1, 1, self.copies)
+        limited = values.clamp(-MAX_DEVIATION, MAX_DEVIATION)
+        added, y_var = self.layer.observe(torch.cat([limited, mask.to(values)], -1))
+        y, seen = values.repeat(1, 1, self.copies) + added, mask.repeat(1, 1, self.copies)
         return self.layer.filter_or_smooth(y, y_var, times, seen, state=state, smooth=self.smooth)

@@ -5,7 +5,7 @@
 //   CRU_PADDED_OBS      the lanes in half a row (matrix.h)
 //   CRU_*               the constants of cru.functional
 //   CRU_CHECK_LAYOUTS   a static_assert for every size and offset in cru/native/layout.py
-// docs/backward.md derives the backward passes in the symbols of this code.
+// docs/explanation/backward-passes.md derives the backward passes in the symbols of this code.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -61,7 +61,7 @@ struct LocallyLinearInputs {
   const real *y, *y_var;
   const uint8_t* mask;
   const real* delta;
-  const uint8_t* moves;
+  const uint8_t* stepped;
   Beliefs start;
   const real *weight, *bias, *basis, *eigenvectors, *noise;
   const double* quadrature;

@@ -26,10 +26,10 @@ struct EigenBasis {
 };
 struct EigenScratch {
   Matrix rotated;                   // Eᵀ Σ E
-  Matrix full;                      // the covariance in the eigenbasis after the gap
-  Matrix back;                      // full Eᵀ
+  Matrix covariance_after;          // F, the covariance in the eigenbasis after the gap
+  Matrix covariance_after_Et;       // F Eᵀ
   Matrix weighted;                  // Σ E forward, G E backward
-  Matrix grad_full;                 // the gradient by `full`, later by `rotated`
+  Matrix grad_covariance_after;     // the gradient by F, later by `rotated`
   Matrix integral, integral_slope;  // Δ φ₁ and Δ φ₁' of the sums of exponents, for the gradient
 };
 
@@ -40,12 +40,12 @@ struct Eigen {
   EigenScratch& scratch;
   const Matrix &E = basis.E, &E_transposed = basis.E_transposed, &S = basis.S;
 
-  struct Step {
-    Row exponent, growth, mode;  // d Δ (clamped), exp(d Δ), Eᵀ μ
+  struct EigenStep {
+    LaneRow exponent, growth, mode;  // d Δ (clamped), exp(d Δ), Eᵀ μ
   };
 
-  Step start(const Row& eigenvalues, real delta, const Row& mean) const {
-    Step step = {};
+  EigenStep start(const LaneRow& eigenvalues, real delta, const LaneRow& mean) const {
+    EigenStep step = {};
     const real limit = std::log(TRANSITION_BOUND);
     for (int v = 0; v < NV; ++v) step.growth.v[v] = splat(1);
     each_row(D, [&](int a) {
@@ -58,10 +58,10 @@ struct Eigen {
     return step;
   }
 
-  // Fill `rotated`, `full` and `back`; for the gradient also the two integrals.
+  // Fill `rotated`, `covariance_after` and `covariance_after_Et`; for the gradient also the two integrals.
   template <bool GRADIENT>
-  void covariance(const Step& step, real delta, const State& in) const {
-    Matrix &rotated = scratch.rotated, &full = scratch.full, &weighted = scratch.weighted;
+  void covariance(const EigenStep& step, real delta, const State& in) const {
+    Matrix &rotated = scratch.rotated, &covariance_after = scratch.covariance_after, &weighted = scratch.weighted;
     for (int j = 0; j < D; ++j) {
       const real u = in.variance[j], l = in.variance[P + j], s = in.side[j];
       for (int v = 0; v < NV; ++v) {
@@ -76,25 +76,25 @@ struct Eigen {
         vec value, slope;
         const vec both = g * step.growth.v[v];
         phi1<GRADIENT>(x + step.exponent.v[v], both, value, slope);
-        full[a].v[v] = rotated[a].v[v] * both + S[a].v[v] * (delta * value);
+        covariance_after[a].v[v] = rotated[a].v[v] * both + S[a].v[v] * (delta * value);
         if (GRADIENT) scratch.integral[a].v[v] = delta * value, scratch.integral_slope[a].v[v] = delta * slope;
       }
     });
-    multiply<false, false>(D, full, E_transposed, scratch.back, 1);
+    multiply<false, false>(D, covariance_after, E_transposed, scratch.covariance_after_Et, 1);
   }
 
-  void forward(const Row& eigenvalues, real delta, const State& in, State& out) {
-    const Step step = start(eigenvalues, delta, in.mean);
+  void forward(const LaneRow& eigenvalues, real delta, const State& in, State& out) {
+    const EigenStep step = start(eigenvalues, delta, in.mean);
     covariance<false>(step, delta, in);
-    const Matrix& back = scratch.back;
+    const Matrix& covariance_after_Et = scratch.covariance_after_Et;
     out = State{};
     each_row(D, [&](int a) {
       const real m = step.mode[a] * step.growth[a];
       for (int v = 0; v < NV; ++v) {
         out.mean.v[v] += m * E_transposed[a].v[v];
-        out.variance.v[v] += E_transposed[a].v[v] * back[a].v[v];
+        out.variance.v[v] += E_transposed[a].v[v] * covariance_after_Et[a].v[v];
       }
-      for (int h = 0; h < HALF; ++h) out.side.v[h] += E_transposed[a].v[h] * back[a].v[h + HALF];
+      for (int h = 0; h < HALF; ++h) out.side.v[h] += E_transposed[a].v[h] * covariance_after_Et[a].v[h + HALF];
     });
     clamp_above_noise(step, eigenvalues, delta, out);
     for (int h = 0; h < HALF; ++h) out.side.v[h + HALF] = out.side.v[h];
@@ -102,9 +102,9 @@ struct Eigen {
 
   // Raise each variance to what the noise alone gives, or to the bound where an exponent is clamped. The maths is
   // `_least_variance` in cru/functional/eigen.py.
-  void clamp_above_noise(const Step& step, const Row& eigenvalues, real delta, State& out) const {
+  void clamp_above_noise(const EigenStep& step, const LaneRow& eigenvalues, real delta, State& out) const {
     const real limit = std::log(TRANSITION_BOUND), largest = std::log(std::numeric_limits<real>::max() / VARIANCE_BOUND) - 1;
-    Row weight, least = {};
+    LaneRow weight, least = {};
     for (int v = 0; v < NV; ++v) {
       vec slope;
       phi1<false>(2 * step.exponent.v[v], step.growth.v[v] * step.growth.v[v], weight.v[v], slope);
@@ -119,15 +119,15 @@ struct Eigen {
   }
 
   // Add to the gradients by the eigenvalues of this step, by the basis, and by the belief before.
-  void backward(const Row& eigenvalues, real delta, const State& in, const State& grad, Row& grad_eigenvalues,
+  void backward(const LaneRow& eigenvalues, real delta, const State& in, const State& grad, LaneRow& grad_eigenvalues,
                 EigenBasis& grad_basis, State& grad_in) {
-    const Step step = start(eigenvalues, delta, in.mean);
+    const EigenStep step = start(eigenvalues, delta, in.mean);
     covariance<true>(step, delta, in);
-    const Matrix &rotated = scratch.rotated, &back = scratch.back;
-    Matrix &weighted = scratch.weighted, &grad_full = scratch.grad_full;
-    Matrix& grad_weighted = scratch.full;  // `full` is no longer needed
-    Row grad_mode = {}, grad_growth = {}, grad_exponent = {};
-    // Σ⁻ = E full Eᵀ, and G holds the gradient by three diagonals of Σ⁻: grad full = Eᵀ G E, grad E = 2 G E full.
+    const Matrix &rotated = scratch.rotated, &covariance_after_Et = scratch.covariance_after_Et;
+    Matrix &weighted = scratch.weighted, &grad_covariance_after = scratch.grad_covariance_after;
+    Matrix& grad_weighted = scratch.covariance_after;  // `covariance_after` is no longer needed
+    LaneRow grad_mode = {}, grad_growth = {}, grad_exponent = {};
+    // Σ⁻ = E F Eᵀ, and G holds the gradient by three diagonals of Σ⁻: grad F = Eᵀ G E, grad E = 2 G E F.
     for (int j = 0; j < D; ++j) {
       const real gu = grad.variance[j], gl = grad.variance[P + j], gs = real(0.5) * grad.side[j];
       for (int v = 0; v < NV; ++v) {
@@ -135,13 +135,14 @@ struct Eigen {
         weighted[P + j].v[v] = gs * E[j].v[v] + gl * E[P + j].v[v];
       }
     }
-    multiply<true, false>(D, E, weighted, grad_full, 1);
+    multiply<true, false>(D, E, weighted, grad_covariance_after, 1);
     each_row(D, [&](int a) {
-      const Row t = swapped(back[a]);
+      const LaneRow t = swapped(covariance_after_Et[a]);
       const real m = step.mode[a] * step.growth[a];
       vec along = {};
       for (int v = 0; v < NV; ++v) {
-        grad_basis.E_transposed[a].v[v] += clamp_gradient(2 * grad.variance.v[v] * back[a].v[v] + grad.side.v[v] * t.v[v] + m * grad.mean.v[v]);
+        grad_basis.E_transposed[a].v[v] += clamp_gradient(2 * grad.variance.v[v] * covariance_after_Et[a].v[v] +
+                                                          grad.side.v[v] * t.v[v] + m * grad.mean.v[v]);
         along += grad.mean.v[v] * E_transposed[a].v[v];
       }
       const real g = sum(along);
@@ -151,11 +152,11 @@ struct Eigen {
     each_row(D, [&](int a) {
       vec growth = {}, exponent = {};
       for (int v = 0; v < NV; ++v) {
-        const vec gb = step.growth.v[v], g = grad_full[a].v[v];
+        const vec gb = step.growth.v[v], g = grad_covariance_after[a].v[v];
         grad_basis.S[a].v[v] += clamp_gradient(g * scratch.integral[a].v[v]);
         growth += g * rotated[a].v[v] * gb;
         exponent += g * S[a].v[v] * scratch.integral_slope[a].v[v];
-        grad_full[a].v[v] = g * (step.growth[a] * gb);  // from here on the gradient by `rotated`
+        grad_covariance_after[a].v[v] = g * (step.growth[a] * gb);  // from here on the gradient by `rotated`
       }
       grad_growth[a] += 2 * sum(growth);
       grad_exponent[a] += 2 * sum(exponent);
@@ -164,7 +165,7 @@ struct Eigen {
       const bool inside = eigenvalues[a] * delta <= std::log(TRANSITION_BOUND);
       grad_eigenvalues[a] += inside ? clamp_gradient(delta * (grad_exponent[a] + grad_growth[a] * step.growth[a])) : real(0);
     });
-    multiply<false, false>(D, E, grad_full, grad_weighted, 1);
+    multiply<false, false>(D, E, grad_covariance_after, grad_weighted, 1);
     for (int j = 0; j < D; ++j) {
       const real u = in.variance[j], l = in.variance[P + j], s = in.side[j], ma = in.mean[j], mb = in.mean[P + j];
       vec qa = {}, qb = {}, qs = {}, da = {}, db = {};

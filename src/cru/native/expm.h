@@ -32,7 +32,7 @@ inline real frobenius(int D, const Matrix& Z) {
 
 // An upper bound of the spectral norm: min(‖Z‖_F, sqrt(‖Z‖_1 ‖Z‖_∞)).
 inline real spectral_bound(int D, const Matrix& Z) {
-  Row columns = {};
+  LaneRow columns = {};
   real rows = 0;
   each_row(D, [&](int j) {
     vec along = {};
@@ -109,8 +109,8 @@ struct Expm {
   void power(int k) { multiply<false, false>(D, s.term[k - 1], s.term[1], s.term[k], real(1) / k); }
 
   // Row j of Φ(σh)ᵀ = I + Σ_k σ^k term_k, by Horner's rule.
-  Row row_at(int j, real sigma, int order) const {
-    Row r = s.term[order][j];
+  LaneRow row_at(int j, real sigma, int order) const {
+    LaneRow r = s.term[order][j];
     for (int k = order - 1; k >= 1; --k)
       for (int v = 0; v < NV; ++v) r.v[v] = r.v[v] * sigma + s.term[k][j].v[v];
     for (int v = 0; v < NV; ++v) r.v[v] *= sigma;
@@ -119,7 +119,7 @@ struct Expm {
   }
 
   // Φ(h)ᵀ and, before doublings, the quadrature nodes and the whole noise matrix over h.
-  void short_step(const ExpmPlan& plan, const Row& noise) {
+  void short_step(const ExpmPlan& plan, const LaneRow& noise) {
     each_row(D, [&](int j) { s.phi[0][j] = row_at(j, 1, plan.order); });
     if (plan.doublings == 0) return;
     const int n = plan.points;
@@ -139,8 +139,8 @@ struct Expm {
   }
 
   // Clamp the entries of Φᵀ. Return the largest |entry| of each of its columns, which are the rows of Φ.
-  Row clamp_transition(Matrix& A) {
-    Row largest = {};
+  LaneRow clamp_transition(Matrix& A) {
+    LaneRow largest = {};
     each_row(D, [&](int j) {
       for (int v = 0; v < NV; ++v) {
         A[j].v[v] = clamp(A[j].v[v], splat(TRANSITION_BOUND));
@@ -152,8 +152,8 @@ struct Expm {
 
   // Q ← C Q C with C diagonal where a variance exceeds its bound, and no variance below `least`. The maths is
   // `clamp_noise` in cru/functional/belief.py.
-  void clamp_noise(Matrix& Q, const Row& least) {
-    Row scale = {}, root = {};
+  void clamp_noise(Matrix& Q, const LaneRow& least) {
+    LaneRow scale = {}, root = {};
     each_row(D, [&](int j) {
       const real variance = Q[j][j];
       scale[j] = variance > VARIANCE_BOUND ? std::sqrt(VARIANCE_BOUND / variance) : real(1);
@@ -168,24 +168,24 @@ struct Expm {
   }
 
   // The least diagonal of the next Q: that of Q, or the bound where a row of the next Φ overflows.
-  Row least_noise(const Matrix& Q, const Row& largest) {
-    Row least = {};
+  LaneRow least_noise(const Matrix& Q, const LaneRow& largest) {
+    LaneRow least = {};
     each_row(D, [&](int j) { least[j] = largest[j] < TRANSITION_BOUND ? Q[j][j] : VARIANCE_BOUND; });
     return least;
   }
 
   // Fill phi[l] and noise[l] for l = 0 … doublings-1, and phi[doublings]. The caller needs only three diagonals of the
   // last noise. Return the least values of its diagonal.
-  Row double_step(const ExpmPlan& plan) {
-    Matrix& U = s.product;
-    Row least = {};
+  LaneRow double_step(const ExpmPlan& plan) {
+    Matrix& noise_times_phi = s.product;
+    LaneRow least = {};
     for (int l = 0; l < plan.doublings; ++l) {
       multiply<false, false>(D, s.phi[l], s.phi[l], s.phi[l + 1], 1);
       least = least_noise(s.noise[l], clamp_transition(s.phi[l + 1]));
       if (l + 1 < plan.doublings) {
-        multiply<false, false>(D, s.noise[l], s.phi[l], U, 1);
+        multiply<false, false>(D, s.noise[l], s.phi[l], noise_times_phi, 1);
         s.noise[l + 1] = s.noise[l];
-        multiply<true, true>(D, s.phi[l], U, s.noise[l + 1], 1);
+        multiply<true, true>(D, s.phi[l], noise_times_phi, s.noise[l + 1], 1);
         clamp_noise(s.noise[l + 1], least);
       }
     }
@@ -193,13 +193,13 @@ struct Expm {
   }
 
   // The prior from a belief: Z = (A Δ)ᵀ, noise = q Δ.
-  void forward(const Matrix& Z, const Row& noise, const State& in, State& out) {
+  void forward(const Matrix& Z, const LaneRow& noise, const State& in, State& out) {
     const ExpmPlan plan = series(Z);
-    Row scaled;
+    LaneRow scaled;
     for (int v = 0; v < NV; ++v) scaled.v[v] = plan.shrink * noise.v[v];
     short_step(plan, scaled);
     out = State{};
-    Row extra = {};
+    LaneRow extra = {};
     if (plan.doublings == 0) {
       const int n = plan.points;
       for (int v = 0; v < NV; ++v) {
@@ -208,21 +208,21 @@ struct Expm {
       }
       each_row(D, [&](int j) {
         for (int m = 1; m < n - 1; ++m) {
-          const Row r = row_at(j, quadrature.node(n, m), plan.order);
+          const LaneRow r = row_at(j, quadrature.node(n, m), plan.order);
           const real w = real(quadrature.weight(n, m)) * scaled[j];
           for (int v = 0; v < NV; ++v) out.variance.v[v] += w * r.v[v] * r.v[v];
           for (int h = 0; h < HALF; ++h) out.side.v[h] += w * r.v[h] * r.v[h + HALF];
         }
       });
     } else {
-      const Row least = double_step(plan);
-      const Matrix &S = s.phi[plan.doublings - 1], &Q = s.noise[plan.doublings - 1];
-      Matrix& U = s.product;
-      multiply<false, false>(D, Q, S, U, 1);
+      const LaneRow least = double_step(plan);
+      const Matrix &phi = s.phi[plan.doublings - 1], &Q = s.noise[plan.doublings - 1];
+      Matrix& noise_times_phi = s.product;
+      multiply<false, false>(D, Q, phi, noise_times_phi, 1);
       each_row(D, [&](int j) {
         out.variance[j] += Q[j][j];
-        for (int v = 0; v < NV; ++v) out.variance.v[v] += S[j].v[v] * U[j].v[v];
-        for (int h = 0; h < HALF; ++h) out.side.v[h] += S[j].v[h] * U[j].v[h + HALF];
+        for (int v = 0; v < NV; ++v) out.variance.v[v] += phi[j].v[v] * noise_times_phi[j].v[v];
+        for (int h = 0; h < HALF; ++h) out.side.v[h] += phi[j].v[h] * noise_times_phi[j].v[h + HALF];
       });
       for (int v = 0; v < NV; ++v)  // as in `clamp_noise`
         out.variance.v[v] = least.v[v] + absolute(out.variance.v[v] - least.v[v]);
@@ -233,24 +233,24 @@ struct Expm {
   }
 
   // Set `grad_Z`. Add to `grad_noise`, the gradient by q Δ, and to `grad_in`, the gradient by the belief before.
-  void backward(const Matrix& Z, const Row& noise, const State& in, const State& grad, Matrix& grad_Z, Row& grad_noise,
-                State& grad_in) {
+  void backward(const Matrix& Z, const LaneRow& noise, const State& in, const State& grad, Matrix& grad_Z,
+                LaneRow& grad_noise, State& grad_in) {
     const ExpmPlan plan = series(Z);
     const int n = plan.points;
-    Row scaled, grad_scaled = {}, extra = {};
+    LaneRow scaled, grad_scaled = {}, extra = {};
     for (int v = 0; v < NV; ++v) scaled.v[v] = plan.shrink * noise.v[v];
     short_step(plan, scaled);
     Matrix& grad_phi = s.grad_phi;
     if (plan.doublings == 0) {
       for (int v = 0; v < NV; ++v) extra.v[v] = real(quadrature.weight(n, n - 1)) * scaled.v[v];
-      Row grad_extra = {};
+      LaneRow grad_extra = {};
       transport_backward(D, s.phi[0], in, extra, grad, grad_phi, grad_in, grad_extra);
       for (int v = 0; v < NV; ++v)
         grad_scaled.v[v] = real(quadrature.weight(n, n - 1)) * grad_extra.v[v] + real(quadrature.weight(n, 0)) * grad.variance.v[v];
       nodes_backward(plan, scaled, grad, grad_scaled);
     } else {
       double_step(plan);
-      Row ignored = {};
+      LaneRow ignored = {};
       transport_backward(D, s.phi[plan.doublings], in, extra, grad, grad_phi, grad_in, ignored);
       double_step_backward(plan, grad);
       short_step_backward(plan, scaled, grad_scaled);
@@ -261,7 +261,7 @@ struct Expm {
 
  private:
   // The gradient g by row j of Φ(σh)ᵀ adds σ^k g to row j of each grad_term[k].
-  void add_to_terms(int j, const Row& g, real sigma, int order) {
+  void add_to_terms(int j, const LaneRow& g, real sigma, int order) {
     real power = 1;
     for (int k = 1; k <= order; ++k) {
       power *= sigma;
@@ -275,15 +275,15 @@ struct Expm {
   }
 
   // The short step without doublings, where only the three diagonals of the noise are computed.
-  void nodes_backward(const ExpmPlan& plan, const Row& scaled, const State& grad, Row& grad_scaled) {
+  void nodes_backward(const ExpmPlan& plan, const LaneRow& scaled, const State& grad, LaneRow& grad_scaled) {
     const int n = plan.points;
     each_row(D, [&](int j) {
       set_terms(j, plan.order);
       vec quadratic = {};
       for (int m = 1; m < n - 1; ++m) {
         const real sigma = quadrature.node(n, m), w = quadrature.weight(n, m);
-        const Row r = row_at(j, sigma, plan.order), t = swapped(r);
-        Row g;
+        const LaneRow r = row_at(j, sigma, plan.order), t = swapped(r);
+        LaneRow g;
         for (int v = 0; v < NV; ++v) {
           const vec half = grad.variance.v[v] * r.v[v] + real(0.5) * grad.side.v[v] * t.v[v];
           quadratic += w * r.v[v] * half;
@@ -298,13 +298,13 @@ struct Expm {
   // From the gradients by Φ and by the three noise diagonals after the last doubling to those of the short step.
   // Q' = Q + Φ Q Φᵀ gives grad Q = G + Φᵀ G Φ and grad Φ = 2 G Φ Q. Φ' = Φ Φ gives grad Φ = F Φᵀ + Φᵀ F with F = grad Φ'.
   void double_step_backward(const ExpmPlan& plan, const State& grad) {
-    Matrix &grad_phi = s.grad_phi, &next = s.next_grad_phi, &G = s.grad_noise, &SG = s.phi_grad_noise;
-    Matrix &U = s.product, &transposed = s.phi_transposed;
+    Matrix &grad_phi = s.grad_phi, &next = s.next_grad_phi, &G = s.grad_noise, &phi_grad_noise = s.phi_grad_noise;
+    Matrix &noise_times_phi = s.product, &transposed = s.phi_transposed;
     for (int l = plan.doublings - 1; l >= 0; --l) {
-      const Matrix &S = s.phi[l], &Q = s.noise[l], &above = s.phi[l + 1];
+      const Matrix &phi = s.phi[l], &Q = s.noise[l], &above = s.phi[l + 1];
       const bool last = l == plan.doublings - 1;
-      multiply<false, false>(D, Q, S, U, 1);
-      transpose(D, S, transposed);
+      multiply<false, false>(D, Q, phi, noise_times_phi, 1);
+      transpose(D, phi, transposed);
       each_row(D, [&](int j) {
         each_row(D, [&](int i) {
           grad_phi[j][i] = std::fabs(above[j][i]) < TRANSITION_BOUND ? clamp_gradient(grad_phi[j][i]) : real(0);
@@ -314,13 +314,13 @@ struct Expm {
         });
       });
       multiply<false, false>(D, grad_phi, transposed, next, 1);
-      multiply<true, true>(D, S, grad_phi, next, 1);
+      multiply<true, true>(D, phi, grad_phi, next, 1);
       if (last) {  // only three diagonals of G are not zero
         each_row(D, [&](int j) {
-          const Row us = swapped(U[j]), ss = swapped(S[j]);
+          const LaneRow swapped_product = swapped(noise_times_phi[j]), swapped_phi = swapped(phi[j]);
           for (int v = 0; v < NV; ++v) {
-            next[j].v[v] += 2 * grad.variance.v[v] * U[j].v[v] + grad.side.v[v] * us.v[v];
-            SG[j].v[v] = grad.variance.v[v] * S[j].v[v] + real(0.5) * grad.side.v[v] * ss.v[v];
+            next[j].v[v] += 2 * grad.variance.v[v] * noise_times_phi[j].v[v] + grad.side.v[v] * swapped_product.v[v];
+            phi_grad_noise[j].v[v] = grad.variance.v[v] * phi[j].v[v] + real(0.5) * grad.side.v[v] * swapped_phi.v[v];
           }
         });
         G.zero();
@@ -329,15 +329,15 @@ struct Expm {
           G[i][P + i] = G[P + i][i] = real(0.5) * grad.side[i];
         }
       } else {
-        multiply<false, true>(D, U, G, next, 2);
-        multiply<false, false>(D, S, G, SG, 1);
+        multiply<false, true>(D, noise_times_phi, G, next, 2);
+        multiply<false, false>(D, phi, G, phi_grad_noise, 1);
       }
-      multiply<false, true>(D, SG, transposed, G, 1);
+      multiply<false, true>(D, phi_grad_noise, transposed, G, 1);
       std::swap(grad_phi, next);
     }
   }
 
-  void short_step_backward(const ExpmPlan& plan, const Row& scaled, Row& grad_scaled) {
+  void short_step_backward(const ExpmPlan& plan, const LaneRow& scaled, LaneRow& grad_scaled) {
     const Matrix& G = s.grad_noise;
     const int n = plan.points;
     each_row(D, [&](int j) {
@@ -350,7 +350,7 @@ struct Expm {
       const real sigma = quadrature.node(n, m), w = quadrature.weight(n, m);
       each_row(D, [&](int j) {
         vec quadratic = {};
-        Row g;
+        LaneRow g;
         for (int v = 0; v < NV; ++v) {
           quadratic += s.node[m][j].v[v] * RG[j].v[v];
           g.v[v] = 2 * w * scaled[j] * RG[j].v[v];

@@ -66,7 +66,7 @@ class LocallyLinearInputs(ctypes.Structure):
     """Inputs of the filter of CRU, f-CRU and RKN."""
 
     _fields_ = (
-        *_arrays("y y_var mask delta moves"),
+        *_arrays("y y_var mask delta stepped"),
         *_beliefs("start"),
         *_arrays("weight bias basis eigenvectors noise quadrature"),
     )

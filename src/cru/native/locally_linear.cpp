@@ -23,12 +23,12 @@ struct NoDenormals {
 enum Kind { EXPM = CRU_KIND_EXPM, EIGEN = CRU_KIND_EIGEN, DISCRETE = CRU_KIND_DISCRETE };
 
 // Packed arrays as rows of lanes.
-Row load_row(const real* from, int D) {
-  Row r = {};
+LaneRow load_row(const real* from, int D) {
+  LaneRow r = {};
   for (int i = 0; i < D; ++i) r[i] = from[i], r[P + i] = from[D + i];
   return r;
 }
-void store_row(const Row& r, real* to, int D) {
+void store_row(const LaneRow& r, real* to, int D) {
   for (int i = 0; i < D; ++i) to[i] = r[i], to[D + i] = r[P + i];
 }
 State load(const Beliefs& from, int64_t row, int D) {
@@ -51,9 +51,9 @@ std::unique_ptr<T> make_zero() {
   std::memset(static_cast<void*>(made.get()), 0, sizeof(T));
   return made;
 }
-std::vector<Row> zero_rows(size_t count) {
-  std::vector<Row> rows(count);
-  if (count) std::memset(static_cast<void*>(rows.data()), 0, count * sizeof(Row));
+std::vector<LaneRow> zero_rows(size_t count) {
+  std::vector<LaneRow> rows(count);
+  if (count) std::memset(static_cast<void*>(rows.data()), 0, count * sizeof(LaneRow));
   return rows;
 }
 
@@ -68,11 +68,11 @@ struct Worker {
   const LocallyLinearInputs in;
   const Kind kind;
   const int D, K;
-  std::vector<Row> basis, grad_basis;    // [row j][k]: entry ij of basis k in lane i; f-CRU: [k], eigenvalues
-  std::vector<Row> weight, grad_weight;  // [k]: lane = state
+  std::vector<LaneRow> basis, grad_basis;    // [row j][k]: entry ij of basis k in lane i; f-CRU: [k], eigenvalues
+  std::vector<LaneRow> weight, grad_weight;  // [k]: lane = state
   std::vector<real> alpha, grad_alpha;
   std::vector<vec> alpha_sums;  // partial sums of grad_alpha
-  Row noise = {}, grad_noise = {};
+  LaneRow noise = {}, grad_noise = {};
   real smallest_noise;
   std::unique_ptr<TransitionScratch> dense;  // CRU and RKN
   std::unique_ptr<ExpmScratch> expm;         // CRU
@@ -120,7 +120,7 @@ struct Worker {
   bool time_aware() const { return n.inputs > 2 * D; }
 
   // α = softmax(W μ + b [+ w Δ])
-  void coefficients(const Row& mean, real delta) {
+  void coefficients(const LaneRow& mean, real delta) {
     real largest = -INFINITY, total = 0;
     for (int k = 0; k < K; ++k) {
       vec along = weight[k].v[0] * mean.v[0];
@@ -131,7 +131,7 @@ struct Worker {
     for (int k = 0; k < K; ++k) total += alpha[k] = std::exp(alpha[k] - largest);
     for (int k = 0; k < K; ++k) alpha[k] /= total;
   }
-  void coefficients_backward(const Row& mean, real delta, State& grad_in, const LocallyLinearGradients& grads) {
+  void coefficients_backward(const LaneRow& mean, real delta, State& grad_in, const LocallyLinearGradients& grads) {
     real inner = 0;
     for (int k = 0; k < K; ++k) inner += alpha[k] * (grad_alpha[k] = clamp_gradient(grad_alpha[k]));
     for (int k = 0; k < K; ++k) {
@@ -148,8 +148,8 @@ struct Worker {
   // (scale · Σ_k α_k B_k)ᵀ
   void combine(real scale, Matrix& Z) {
     each_row(D, [&](int j) {
-      Row total = {};
-      const Row* b = &basis[size_t(j) * K];
+      LaneRow total = {};
+      const LaneRow* b = &basis[size_t(j) * K];
       for (int k = 0; k < K; ++k)
         for (int v = 0; v < NV; ++v) total.v[v] += alpha[k] * b[k].v[v];
       for (int v = 0; v < NV; ++v) Z[j].v[v] = scale * total.v[v];
@@ -158,10 +158,10 @@ struct Worker {
   void combine_backward(real scale, const Matrix& grad_Z) {
     alpha_sums.assign(K, vec{});
     each_row(D, [&](int j) {
-      Row g;
+      LaneRow g;
       for (int v = 0; v < NV; ++v) g.v[v] = clamp_gradient(scale * grad_Z[j].v[v]);
-      const Row* b = &basis[size_t(j) * K];
-      Row* grad_b = &grad_basis[size_t(j) * K];
+      const LaneRow* b = &basis[size_t(j) * K];
+      LaneRow* grad_b = &grad_basis[size_t(j) * K];
       for (int k = 0; k < K; ++k) {
         vec total = alpha_sums[k];
         for (int v = 0; v < NV; ++v) total += g.v[v] * b[k].v[v], grad_b[k].v[v] += alpha[k] * g.v[v];
@@ -180,8 +180,8 @@ struct Worker {
     });
   }
   // The eigenvalues of the f-CRU, d = Σ_k α_k d_k.
-  Row eigenvalues() const {
-    Row d = {};
+  LaneRow eigenvalues() const {
+    LaneRow d = {};
     for (int k = 0; k < K; ++k)
       for (int v = 0; v < NV; ++v) d.v[v] += alpha[k] * basis[k].v[v];
     return d;
@@ -192,14 +192,14 @@ struct Worker {
     coefficients(before.mean, delta);
     if (kind == EXPM) {
       combine(delta, dense->transition);
-      Row scaled;
+      LaneRow scaled;
       for (int v = 0; v < NV; ++v) scaled.v[v] = delta * noise.v[v];
       Expm{D, {in.quadrature}, *expm}.forward(dense->transition, scaled, before, out);
     } else if (kind == DISCRETE) {
       discrete_transition(dense->transition);
       out = State{};
       out.variance = noise;
-      transport(D, dense->transition, before, Row{}, out);
+      transport(D, dense->transition, before, LaneRow{}, out);
     } else {
       Eigen{D, smallest_noise, *eigen_basis, *eigen}.forward(eigenvalues(), delta, before, out);
     }
@@ -210,22 +210,22 @@ struct Worker {
     coefficients(before.mean, delta);
     if (kind == EXPM) {
       combine(delta, dense->transition);
-      Row scaled, grad_scaled = {};
+      LaneRow scaled, grad_scaled = {};
       for (int v = 0; v < NV; ++v) scaled.v[v] = delta * noise.v[v];
       Expm{D, {in.quadrature}, *expm}.backward(dense->transition, scaled, before, grad, dense->grad_transition, grad_scaled, grad_in);
       for (int v = 0; v < NV; ++v) grad_noise.v[v] += clamp_gradient(delta * grad_scaled.v[v]);
       combine_backward(delta, dense->grad_transition);
     } else if (kind == DISCRETE) {
       discrete_transition(dense->transition);
-      Row ignored = {};
-      transport_backward(D, dense->transition, before, Row{}, grad, dense->grad_transition, grad_in, ignored);
+      LaneRow ignored = {};
+      transport_backward(D, dense->transition, before, LaneRow{}, grad, dense->grad_transition, grad_in, ignored);
       for (int v = 0; v < NV; ++v) grad_noise.v[v] += grad.variance.v[v];
       combine_backward(1, dense->grad_transition);
     } else {
-      Row grad_d = {};
+      LaneRow grad_d = {};
       Eigen{D, smallest_noise, *eigen_basis, *eigen}.backward(eigenvalues(), delta, before, grad, grad_d, *grad_eigen_basis, grad_in);
       for (int k = 0; k < K; ++k) {
-        Row product;
+        LaneRow product;
         for (int v = 0; v < NV; ++v) {
           grad_basis[k].v[v] += alpha[k] * grad_d.v[v];
           product.v[v] = grad_d.v[v] * basis[k].v[v];
@@ -257,7 +257,7 @@ struct Worker {
   void forward(int64_t series, const FilterOutputs& out) {
     State belief = load(in.start, series, D), next;
     for (int64_t row = series * n.time; row < (series + 1) * n.time; ++row) {
-      if (in.moves[row]) {
+      if (in.stepped[row]) {
         predict(belief, in.delta[row], next);
         clamp_belief(D, next);
         belief = next;
@@ -280,7 +280,7 @@ struct Worker {
       clamp_belief_backward(D, unclamped, grad);
       update_row_backward(prior, row, grad, grads);
       add(grad, load(saved.grad_prior, row, D));
-      if (!in.moves[row]) continue;
+      if (!in.stepped[row]) continue;
       const State before = row == first ? load(in.start, series, D) : load(saved.posterior, row - 1, D);
       clamp_belief_backward(D, prior, grad);
       State grad_before = {};
@@ -328,7 +328,7 @@ struct Worker {
 // Filter the series first … last-1.
 CRU_EXPORT void cru_locally_linear_filter(const LocallyLinearSizes* sizes, const LocallyLinearInputs* inputs,
                                           const FilterOutputs* outputs, int64_t first, int64_t last) {
-  [[maybe_unused]] NoDenormals guard;
+  [[maybe_unused]] NoDenormals flush_denormals;
   Worker worker(*sizes, *inputs, false);
   for (int64_t series = first; series < last; ++series) worker.forward(series, *outputs);
 }
@@ -337,7 +337,7 @@ CRU_EXPORT void cru_locally_linear_filter(const LocallyLinearSizes* sizes, const
 CRU_EXPORT void cru_locally_linear_filter_backward(const LocallyLinearSizes* sizes, const LocallyLinearInputs* inputs,
                                                    const FilterSaved* saved, const LocallyLinearGradients* grads, int64_t first,
                                                    int64_t last) {
-  [[maybe_unused]] NoDenormals guard;
+  [[maybe_unused]] NoDenormals flush_denormals;
   Worker worker(*sizes, *inputs, true);
   for (int64_t series = first; series < last; ++series) worker.backward(series, *saved, *grads);
   worker.finish(*grads);

@@ -64,7 +64,7 @@ def filter_sequence(
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
     delta: Float[Tensor, "batch time"],
-    moves: Bool[Tensor, "batch time"],
+    stepped: Bool[Tensor, "batch time"],
 ) -> tuple[Belief, Belief]:
     """Compute `cru.functional.filter_sequence` many times faster. Call `available` first.
 
@@ -82,7 +82,7 @@ def filter_sequence(
     eigen, gap = isinstance(transition, EigenTransition), weight.shape[-1] > state  # the gap is an input of RKN-Δt
     basis = transition.eigenvalues if isinstance(transition, EigenTransition) else cast(Any, transition).basis
     vectors = transition.eigenvectors if isinstance(transition, EigenTransition) else y.new_empty(0)
-    check_tensors(y, {"mask": (mask, y.shape), "moves": (moves, (batch, time))}, torch.bool)
+    check_tensors(y, {"mask": (mask, y.shape), "stepped": (stepped, (batch, time))}, torch.bool)
     floats = {
         "y_var": (y_var, y.shape),
         "delta": (delta, (batch, time)),
@@ -97,7 +97,7 @@ def filter_sequence(
         "noise": (transition.noise, (state,)),
     }
     check_tensors(y, floats)
-    inputs = (y, y_var, mask, delta, moves, *start[:4], weight, bias, basis, vectors, transition.noise)
+    inputs = (y, y_var, mask, delta, stepped, *start[:4], weight, bias, basis, vectors, transition.noise)
     direct = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
     run = _filter_direct if direct else _filter  # for one observation, the dispatch costs more than the filter
     outputs = run(KINDS[type(transition)], *(tensor.contiguous() for tensor in inputs))
@@ -111,7 +111,7 @@ class _LocallyLinearInputs(NamedTuple):
     y_var: Tensor
     mask: Tensor
     delta: Tensor
-    moves: Tensor
+    stepped: Tensor
     mean: Tensor
     upper: Tensor
     lower: Tensor
@@ -129,7 +129,7 @@ def _filter_direct(
     y_var: Tensor,
     mask: Tensor,
     delta: Tensor,
-    moves: Tensor,
+    stepped: Tensor,
     mean: Tensor,
     upper: Tensor,
     lower: Tensor,
@@ -141,7 +141,7 @@ def _filter_direct(
     noise: Tensor,
 ) -> Eight:
     inputs = _LocallyLinearInputs(
-        y, y_var, mask, delta, moves, mean, upper, lower, side, weight, bias, basis, eigenvectors, noise
+        y, y_var, mask, delta, stepped, mean, upper, lower, side, weight, bias, basis, eigenvectors, noise
     )  # fmt: skip
     outputs = empty_beliefs(y, mean)
     call, sizes, given = _library(y).cru_locally_linear_filter, _sizes(kind, inputs), _input_pointers(inputs)
@@ -150,7 +150,7 @@ def _filter_direct(
     return cast(Eight, tuple(outputs))
 
 
-_filter = torch.library.custom_op("cru::filter", mutates_args=())(_filter_direct)
+_filter = torch.library.custom_op("cru::locally_linear_filter", mutates_args=())(_filter_direct)
 
 
 @_filter.register_fake
@@ -159,7 +159,7 @@ def _(kind: int, *tensors: Tensor) -> Eight:
     return cast(Eight, tuple(empty_beliefs(inputs.y, inputs.mean)))
 
 
-@torch.library.custom_op("cru::filter_backward", mutates_args=())
+@torch.library.custom_op("cru::locally_linear_filter_backward", mutates_args=())
 def _filter_backward(kind: int, tensors: list[Tensor], saved: list[Tensor]) -> Eleven:
     inputs = _LocallyLinearInputs(*tensors)
     call, sizes, given = (
@@ -199,7 +199,7 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     kept = list(ctx.saved_tensors)  # read once: a checkpoint returns them only once
     count = len(_LocallyLinearInputs._fields)
     saved = [tensor.contiguous() for tensor in (*kept[count:], *grads)]
-    y, y_var, *rest = torch.ops.cru.filter_backward(ctx.kind, kept[:count], saved)
+    y, y_var, *rest = torch.ops.cru.locally_linear_filter_backward(ctx.kind, kept[:count], saved)
     return (None, y, y_var, None, None, None, *rest)
 
 

@@ -18,16 +18,16 @@ constexpr int HALF = P / LANES;
 constexpr int NV = 2 * HALF;
 static_assert(P % LANES == 0, "half a row must be whole vectors");
 
-struct alignas(64) Row {
+struct alignas(64) LaneRow {
   vec v[NV];
   real& operator[](int i) { return reinterpret_cast<real*>(v)[i]; }
   real operator[](int i) const { return reinterpret_cast<const real*>(v)[i]; }
 };
 
 struct Matrix {
-  Row row[W];
-  Row& operator[](int i) { return row[i]; }
-  const Row& operator[](int i) const { return row[i]; }
+  LaneRow row[W];
+  LaneRow& operator[](int i) { return row[i]; }
+  const LaneRow& operator[](int i) const { return row[i]; }
   void zero() { std::memset(static_cast<void*>(this), 0, sizeof(Matrix)); }
 };
 
@@ -38,7 +38,7 @@ inline real sum(vec a) {
   const narrow b = sizeof(vec) == 16 ? parts[0] : parts[0] + parts[sizeof(vec) / 16 - 1];
   return SINGLE ? (b[0] + b[2 % (16 / sizeof(real))]) + (b[1] + b[3 % (16 / sizeof(real))]) : b[0] + b[1];
 }
-inline real sum(const Row& a) {
+inline real sum(const LaneRow& a) {
   vec total = a.v[0];
   for (int v = 1; v < NV; ++v) total += a.v[v];
   return sum(total);
@@ -100,15 +100,15 @@ inline void transpose(int D, const Matrix& A, Matrix& B) {
 }
 
 // Exchange the halves of a row: lane i with lane i + P.
-inline Row swapped(const Row& a) {
-  Row b;
+inline LaneRow swapped(const LaneRow& a) {
+  LaneRow b;
   for (int h = 0; h < HALF; ++h) b.v[h] = a.v[h + HALF], b.v[h + HALF] = a.v[h];
   return b;
 }
 
 // The belief of one series, in lanes: variance = [upper | lower]. Both halves of `side` hold the same numbers.
 struct State {
-  Row mean, variance, side;
+  LaneRow mean, variance, side;
 
   Pair pair(int i) const { return {mean[i], mean[P + i], variance[i], variance[P + i], side[i]}; }
   void set_pair(int i, const Pair& p) {
@@ -124,14 +124,14 @@ inline void clamp_belief_backward(int D, const State& s, State& grad) {
 
 // Compute Φ μ. Add the three diagonals of Φ (Σ + diag(extra)) Φᵀ to `out`, which holds those of the noise.
 // `phi` is Φᵀ: row j, lane i = Φ_ij. A negative sum is rounding and counts as 0.
-inline void transport(int D, const Matrix& phi, const State& in, const Row& extra, State& out) {
-  Row mean = {}, variance = {};
+inline void transport(int D, const Matrix& phi, const State& in, const LaneRow& extra, State& out) {
+  LaneRow mean = {}, variance = {};
   vec cross[HALF] = {};
   for (int j = 0; j < D; ++j) {
-    const Row &a = phi[j], &b = phi[P + j];
+    const LaneRow &a = phi[j], &b = phi[P + j];
     const real ua = in.variance[j] + extra[j], lb = in.variance[P + j] + extra[P + j], s = in.side[j];
     const real ma = in.mean[j], mb = in.mean[P + j];
-    Row ya, yb;
+    LaneRow ya, yb;
     for (int v = 0; v < NV; ++v) {
       ya.v[v] = ua * a.v[v] + s * b.v[v], yb.v[v] = s * a.v[v] + lb * b.v[v];
       variance.v[v] += a.v[v] * ya.v[v] + b.v[v] * yb.v[v];
@@ -144,15 +144,15 @@ inline void transport(int D, const Matrix& phi, const State& in, const Row& extr
 }
 
 // Set `grad_phi`, the gradient by Φᵀ. Add to `grad_in` and `grad_extra`, the gradients by the state before and by `extra`.
-inline void transport_backward(int D, const Matrix& phi, const State& in, const Row& extra, const State& grad,
-                               Matrix& grad_phi, State& grad_in, Row& grad_extra) {
+inline void transport_backward(int D, const Matrix& phi, const State& in, const LaneRow& extra, const State& grad,
+                               Matrix& grad_phi, State& grad_in, LaneRow& grad_extra) {
   for (int j = 0; j < D; ++j) {
-    const Row &a = phi[j], &b = phi[P + j];
+    const LaneRow &a = phi[j], &b = phi[P + j];
     const real ua = in.variance[j] + extra[j], lb = in.variance[P + j] + extra[P + j], s = in.side[j];
     const real ma = in.mean[j], mb = in.mean[P + j];
-    Row ya, yb;
+    LaneRow ya, yb;
     for (int v = 0; v < NV; ++v) ya.v[v] = ua * a.v[v] + s * b.v[v], yb.v[v] = s * a.v[v] + lb * b.v[v];
-    const Row ta = swapped(ya), tb = swapped(yb), sa = swapped(a), sb = swapped(b);
+    const LaneRow ta = swapped(ya), tb = swapped(yb), sa = swapped(a), sb = swapped(b);
     vec qa = {}, qb = {}, qs = {}, da = {}, db = {};
     for (int v = 0; v < NV; ++v) {
       const vec gm = grad.mean.v[v], gv = grad.variance.v[v], gs = grad.side.v[v];

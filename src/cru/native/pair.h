@@ -39,10 +39,10 @@ inline Pair clamp_belief_backward(const Pair& p, Pair g) {
 }
 
 // The factors of an update. `m` is 1 where the pair is observed, else 0. There are no branches, so loops vectorise.
-struct Gain {
+struct UpdateFactors {
   real inverse, upper, lower, ratio, kept, residual;  // 1 / (u + r), k_u, k_l, r / (u + r), 1 - k_u, y - μ_u
 
-  Gain(const Pair& p, real y, real y_var, real m) {
+  UpdateFactors(const Pair& p, real y, real y_var, real m) {
     const real r = maximum(y_var, MIN_VARIANCE);
     inverse = m / (p.u + r), upper = p.u * inverse, lower = p.s * inverse, ratio = r * inverse;
     kept = m * ratio + (1 - m), residual = y - p.mu;
@@ -50,13 +50,13 @@ struct Gain {
 };
 // The posterior, not clamped yet.
 inline Pair update(const Pair& p, real y, real y_var, real m) {
-  const Gain k(p, y, y_var, m);
+  const UpdateFactors k(p, y, y_var, m);
   return {p.mu + k.upper * k.residual, p.ml + k.lower * k.residual, p.u * k.kept, maximum(p.l - p.s * k.lower, p.l * k.kept),
           p.s * k.kept};
 }
 // Return the gradient by the prior `p`, given the gradient `g` by the posterior.
 inline Pair update_backward(const Pair& p, real y, real y_var, real m, Pair g, real& grad_y, real& grad_y_var) {
-  const Gain k(p, y, y_var, m);
+  const UpdateFactors k(p, y, y_var, m);
   g.l = p.l - p.s * k.lower < p.l * k.kept ? 0 : g.l;  // the floor of the lower variance is active
   const real grad_residual = g.mu * k.upper + g.ml * k.lower;
   const real by_upper = g.mu * k.residual * k.inverse, by_lower = g.ml * k.residual * k.inverse;  // through the two gains

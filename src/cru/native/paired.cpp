@@ -4,29 +4,29 @@
 
 namespace {
 
-struct Transition {
+struct PairTransition {
   real cos, sin, upper, lower, side;
 };
 
-inline Pair predict(const Pair& p, const Transition& transition) {
+inline Pair predict(const Pair& p, const PairTransition& transition) {
   const real c = transition.cos, s = transition.sin, cc = c * c, ss = s * s, cs = c * s;
   return {c * p.mu + s * p.ml, c * p.ml - s * p.mu, maximum(cc * p.u + 2 * cs * p.s + ss * p.l, real(0)) + transition.upper,
           maximum(ss * p.u - 2 * cs * p.s + cc * p.l, real(0)) + transition.lower,
           (cc - ss) * p.s + cs * (p.l - p.u) + transition.side};
 }
 // The gradients by cos and sin of the transition. Those by upper, lower and side are g.u, g.l and g.s.
-inline real predict_backward_cos(const Pair& p, const Transition& transition, const Pair& g) {
+inline real predict_backward_cos(const Pair& p, const PairTransition& transition, const Pair& g) {
   const real c = transition.cos, s = transition.sin;
   return clamp_gradient(g.mu * p.mu + g.ml * p.ml + 2 * g.u * (c * p.u + s * p.s) + 2 * g.l * (c * p.l - s * p.s) +
                         g.s * (2 * c * p.s + s * (p.l - p.u)));
 }
-inline real predict_backward_sin(const Pair& p, const Transition& transition, const Pair& g) {
+inline real predict_backward_sin(const Pair& p, const PairTransition& transition, const Pair& g) {
   const real c = transition.cos, s = transition.sin;
   return clamp_gradient(g.mu * p.ml - g.ml * p.mu + 2 * g.u * (c * p.s + s * p.l) + 2 * g.l * (s * p.u - c * p.s) +
                         g.s * (c * (p.l - p.u) - 2 * s * p.s));
 }
 // The gradient by the belief before the transition.
-inline Pair predict_backward(const Transition& transition, const Pair& g) {
+inline Pair predict_backward(const PairTransition& transition, const Pair& g) {
   const real c = transition.cos, s = transition.sin, cc = c * c, ss = s * s, cs = c * s;
   return {c * g.mu - s * g.ml, s * g.mu + c * g.ml, cc * g.u + ss * g.l - cs * g.s, ss * g.u + cc * g.l + cs * g.s,
           2 * cs * (g.u - g.l) + (cc - ss) * g.s};
@@ -37,7 +37,7 @@ struct PairedFilter {
   PairedInputs in;
   Rows rows{n.obs};
 
-  Transition transition(int64_t i) const { return {in.cos[i], in.sin[i], in.upper[i], in.lower[i], in.side[i]}; }
+  PairTransition transition(int64_t i) const { return {in.cos[i], in.sin[i], in.upper[i], in.lower[i], in.side[i]}; }
 
   void forward(int64_t series, const FilterOutputs& out) const {
     const int64_t D = n.obs;
@@ -97,14 +97,14 @@ CRU_EXPORT void cru_paired_filter_backward(const PairedSizes* sizes, const Paire
 
 CRU_EXPORT void cru_paired_smooth(const PairedSizes* sizes, const SmoothInputs* inputs, const Beliefs* outputs, int64_t first,
                                   int64_t last) {
-  const Smoother smoother{*sizes, *inputs};
+  const PairedSmoother smoother{*sizes, *inputs};
   std::vector<double> scratch;
   for (int64_t series = first; series < last; ++series) smoother.forward(series, *outputs, scratch);
 }
 
 CRU_EXPORT void cru_paired_smooth_backward(const PairedSizes* sizes, const SmoothInputs* inputs, const Beliefs* grad_outputs,
                                            const SmoothGradients* grads, int64_t first, int64_t last) {
-  const Smoother smoother{*sizes, *inputs};
+  const PairedSmoother smoother{*sizes, *inputs};
   std::vector<double> scratch;
   for (int64_t series = first; series < last; ++series) smoother.backward(series, *grad_outputs, *grads, scratch);
 }

@@ -52,7 +52,7 @@ def filter_paired(
     y: Float[Tensor, "batch time obs"],
     y_var: Float[Tensor, "batch time obs"],
     mask: Bool[Tensor, "batch time obs"],
-    hops: PairedTransition,
+    transitions: PairedTransition,
 ) -> tuple[Belief, Belief]:
     """Compute `cru.functional.paired.filter_paired` many times faster. Call `paired_available` first.
 
@@ -61,7 +61,7 @@ def filter_paired(
         y: latent observations.
         y_var: their variances.
         mask: True where observed.
-        hops: the transition before each time.
+        transitions: the transition before each time.
 
     Returns:
         The priors and the posteriors over (batch, time).
@@ -71,20 +71,20 @@ def filter_paired(
     """
     batch, _, obs = y.shape
     check_tensors(y, {"mask": (mask, y.shape)}, torch.bool)
-    check_tensors(y, {"y_var": (y_var, y.shape)} | {name: (value, y.shape) for name, value in hops._asdict().items()})
+    check_tensors(y, {name: (value, y.shape) for name, value in {"y_var": y_var, **transitions._asdict()}.items()})
     check_tensors(y, {name: (getattr(start, name), (batch, obs)) for name in ("upper", "lower", "side")})
     check_tensors(y, {"mean": (start.mean, (batch, 2 * obs))})
-    outputs = _filter(*(tensor.contiguous() for tensor in (y, y_var, mask, *hops, *start[:4])))
+    outputs = _filter(*(tensor.contiguous() for tensor in (y, y_var, mask, *transitions, *start[:4])))
     return Belief(*outputs[:4]), Belief(*outputs[4:])
 
 
-def smooth_paired(prior: Belief, posterior: Belief, hops: PairedTransition) -> Belief:
+def smooth_paired(prior: Belief, posterior: Belief, transitions: PairedTransition) -> Belief:
     """Compute `cru.functional.paired_scan.smooth_paired` many times faster. Call `paired_available` first.
 
     Args:
         prior: the priors of the filter.
         posterior: the posteriors of the filter.
-        hops: the transition before each time.
+        transitions: the transition before each time.
 
     Returns:
         The smoothed beliefs over (batch, time).
@@ -92,13 +92,13 @@ def smooth_paired(prior: Belief, posterior: Belief, hops: PairedTransition) -> B
     Raises:
         ValueError: if a tensor has another shape, dtype or device than expected.
     """
-    like = hops.cos
+    like = transitions.cos
     means = (*like.shape[:2], 2 * like.shape[2])
     for belief in (prior, posterior):
         check_tensors(like, {"mean": (belief.mean, means)})
         check_tensors(like, {name: (getattr(belief, name), like.shape) for name in ("upper", "lower", "side")})
-    check_tensors(like, {name: (value, like.shape) for name, value in hops._asdict().items()})
-    inputs = (*prior[:4], *posterior[:4], *hops[:4])
+    check_tensors(like, {name: (value, like.shape) for name, value in transitions._asdict().items()})
+    inputs = (*prior[:4], *posterior[:4], *transitions[:4])
     outputs = _smooth(*(tensor.contiguous() for tensor in inputs))
     return Belief(*outputs)._replace(time=posterior.time)
 
@@ -121,16 +121,16 @@ class _FilterInputs(NamedTuple):
 
     def pointers(self) -> PairedInputs:
         """Fill the structure that the compiled code reads."""
-        hop = {"upper": self.noise_upper, "lower": self.noise_lower, "side": self.noise_side}
+        transition = {"upper": self.noise_upper, "lower": self.noise_lower, "side": self.noise_side}
         named = {name: getattr(self, name) for name in ("y", "y_var", "mask", "cos", "sin")}
-        return pointers(PairedInputs, start=self[8:], **named, **hop)
+        return pointers(PairedInputs, start=self[8:], **named, **transition)
 
     def empty_gradients(self) -> list[Tensor]:
         """Allocate the gradients by all inputs except the mask."""
         return [torch.empty_like(tensor) for name, tensor in zip(self._fields, self, strict=True) if name != "mask"]
 
 
-@torch.library.custom_op("cru::paired", mutates_args=())
+@torch.library.custom_op("cru::paired_filter", mutates_args=())
 def _filter(
     y: Tensor,
     y_var: Tensor,
@@ -161,14 +161,14 @@ def _(*tensors: Tensor) -> Eight:
     return cast(Eight, tuple(empty_beliefs(inputs.y, inputs.mean)))
 
 
-@torch.library.custom_op("cru::paired_backward", mutates_args=())
+@torch.library.custom_op("cru::paired_filter_backward", mutates_args=())
 def _filter_backward(tensors: list[Tensor], saved: list[Tensor]) -> Eleven:
     inputs = _FilterInputs(*tensors)
     grads = inputs.empty_gradients()
     y, y_var, cos, sin, upper, lower, side, *start = grads
     call, sizes, given = _library(y).cru_paired_filter_backward, _sizes(y), inputs.pointers()
-    hop = {"cos": cos, "sin": sin, "upper": upper, "lower": lower, "side": side}
-    results = pointers(PairedGradients, y=y, y_var=y_var, start=start, **hop)
+    transition = {"cos": cos, "sin": sin, "upper": upper, "lower": lower, "side": side}
+    results = pointers(PairedGradients, y=y, y_var=y_var, start=start, **transition)
     kept = saved_pointers(saved)
     threaded(len(y), lambda first, last: call(sizes, given, kept, results, first, last))
     return cast(Eleven, tuple(grads))
@@ -190,7 +190,7 @@ def _backward_filter(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     kept = list(ctx.saved_tensors)  # read once: a checkpoint returns them only once
     count = len(_FilterInputs._fields)
     saved = [tensor.contiguous() for tensor in (*kept[count:], *grads)]
-    y, y_var, *rest = torch.ops.cru.paired_backward(kept[:count], saved)
+    y, y_var, *rest = torch.ops.cru.paired_filter_backward(kept[:count], saved)
     return (y, y_var, None, *rest)
 
 
@@ -215,8 +215,8 @@ class _SmoothInputs(NamedTuple):
 
     def pointers(self) -> SmoothInputs:
         """Fill the structure that the compiled code reads."""
-        hop = {"cos": self.cos, "sin": self.sin, "upper": self.noise_upper, "lower": self.noise_lower}
-        return pointers(SmoothInputs, prior=self[:4], posterior=self[4:8], **hop)
+        transition = {"cos": self.cos, "sin": self.sin, "upper": self.noise_upper, "lower": self.noise_lower}
+        return pointers(SmoothInputs, prior=self[:4], posterior=self[4:8], **transition)
 
 
 @torch.library.custom_op("cru::paired_smooth", mutates_args=())

@@ -27,7 +27,7 @@ struct SmootherGain {
   double xu, xl, xs;  // X
 };
 
-struct Smoother {
+struct PairedSmoother {
   PairedSizes n;
   SmoothInputs in;
   Rows rows{n.obs};
@@ -90,9 +90,9 @@ struct Smoother {
   // branches, so the compiler vectorises it.
   SmootherGain gain(const Wide& p, const Wide& q, int64_t i) const {
     const double c = in.cos[i], s = in.sin[i], determinant = q.u * q.l - q.s * q.s;
-    const double moved = std::fabs(c - 1) + std::fabs(s) + std::fabs(in.upper[i]) + std::fabs(in.lower[i]);
+    const double change = std::fabs(c - 1) + std::fabs(s) + std::fabs(in.upper[i]) + std::fabs(in.lower[i]);
     const double regular = determinant >= std::numeric_limits<double>::min() ? determinant : HUGE_VAL;
-    const double scale = 1 / (moved == 0 ? HUGE_VAL : regular), unit = moved == 0 ? 1.0 : 0.0;
+    const double scale = 1 / (change == 0 ? HUGE_VAL : regular), unit = change == 0 ? 1.0 : 0.0;
     const double xu = q.l * scale, xl = q.u * scale, xs = -q.s * scale;
     const Square N = {p.u * c + p.s * s, p.s * c - p.u * s, p.s * c + p.l * s, p.l * c - p.s * s};  // P Φᵀ
     return {{N.a * xu + N.b * xs + unit, N.a * xs + N.b * xl, N.c * xu + N.d * xs, N.c * xs + N.d * xl + unit}, xu, xl, xs};

@@ -8,7 +8,7 @@ from cru.reporting.paper_tables import BETTER, INSIDE, WORSE, OtherResult, OurSc
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-_SIGN = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
+MARKS = {INSIDE: "≈", BETTER: "▲", WORSE: "▼", "": ""}
 SIGNS = {
     "≈": "within two standard deviations of the paper",
     "▲": "better than the paper",
@@ -162,11 +162,11 @@ def _texts(cell: TableCell, digits: int) -> dict[str, str]:
     same_way = f"; {kind}{_number(cell.same_way, digits)}" if cell.same_way else ""
     star = "*" if cell.beaten else ""
     ours = f"{_number(cell.ours, digits)}{star}" if cell.ours else "–"
-    published = f"{_number(cell.published, digits)} {_SIGN[cell.published_mark]}".rstrip() if cell.published else ""
+    published = f"{_number(cell.published, digits)} {MARKS[cell.published_mark]}".rstrip() if cell.published else ""
     times = ", ".join("–" if time is None else f"{time:.2f}" for time in cell.times) if any(cell.times) else ""
     return {
         "paper": paper,
-        "ours": f"{ours}{same_way} {_SIGN[cell.mark]}".rstrip(),
+        "ours": f"{ours}{same_way} {MARKS[cell.mark]}".rstrip(),
         "ours, published protocol": published,
         "time ÷ CRU's: paper, ours": times,
     }

@@ -5,6 +5,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,24 @@ from cru.errors import require_extra
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.reporting.html_page import make_page, number, numbers
 from cru.reporting.paper_tables import Table, TableCell, tables
+from cru.reporting.render import MARKS, SIGNS
 from cru.shapes import Float
 
+_LEVELS = (0, 50, 90)  # of the intervals that a reader can choose, in per cent
+_UNSHOWN = "†→"  # signs of scores that the page does not have
 SCRIPTS = ("dom.js", "scale.js", "chart.js", "charts.js", "scores.js", "frames.js", "browser.js", "main.js")
 
 
 def render(data: Mapping[str, Any]) -> str:
     """Make the HTML page of ``data`` from `cru.reporting.report_data.collect`."""
-    return make_page(str(data["title"]), data, SCRIPTS)
+    return make_page(str(data["title"]), {**data, **_constants()}, SCRIPTS)
+
+
+def _constants() -> dict[str, Any]:
+    """Return what the scripts must know: the signs of the tables, and the half widths of intervals in deviations."""
+    bands = [{"level": level, "width": NormalDist().inv_cdf(0.5 + level / 200)} for level in _LEVELS]
+    signs = {sign: meaning for sign, meaning in SIGNS.items() if not set(sign) & set(_UNSHOWN)}
+    return {"bands": bands, "marks": MARKS, "signs": signs}
 
 
 def describe_series(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cru.models.registry import NAIVE
 from cru.reporting.html_page import make_page, number
 from cru.shapes import Bool, Float, Float64, Int64
 
@@ -104,7 +105,8 @@ class TimeAxis(NamedTuple):
 
 def render_view(data: Mapping[str, Any]) -> str:
     """Make the HTML page of ``data`` from `cru.forecaster.view_data.collect`."""
-    return make_page(str(data["title"]), data, VIEW_SCRIPTS)
+    constants = {"missing": SETTINGS.missing, "naive": list(NAIVE)}
+    return make_page(str(data["title"]), {**data, **constants}, VIEW_SCRIPTS)
 
 
 def encode_series(series: SeriesView, axis: TimeAxis) -> dict[str, Any]:

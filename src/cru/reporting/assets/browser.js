@@ -1,11 +1,9 @@
 "use strict";
 // A browser of test series: choose one, and show its observations and the predictions of the models.
 
-const BANDS = { 0: "no interval", 0.6744897501960817: "50 % interval", 1.6448536269514722: "90 % interval" };
-
-class Browser {
+class SeriesBrowser {
   constructor(context, runs, experiment) {
-    Object.assign(this, { context, runs, experiment, at: 0, channel: null, width: 1.6448536269514722, of: "" });
+    Object.assign(this, { context, runs, experiment, at: 0, channel: null, width: context.bands.at(-1).width, of: "" });
     this.body = el("div", { class: "stack" });
     const list = experiment.series;
     this.picker = choice("Series", list.map((series, k) => [k, series.id]), 0, (k) => this.go(Number(k)));
@@ -29,22 +27,22 @@ class Browser {
 
   build() {
     const series = this.series = this.experiment.series[this.at];
-    this.link = new Link();
+    this.shared = new SharedZoom();
     const names = series.channels.map((channel) => channel.name);
     if (!names.includes(this.channel)) this.channel = fullest(series);
     const parts = [this.before, this.picker, this.after];
     if (names.length > 1) parts.push(choice("Feature", names.map((name) => [name, name]), this.channel, (name) => { this.channel = name; this.build(); }));
     const bands = Object.values(series.predictions).some((prediction) => prediction.std);
-    if (bands) parts.push(choice("Uncertainty", Object.entries(BANDS), String(this.width), (width) => { this.width = Number(width); this.draw(); }));
-    const sure = this.runs.filter((run) => series.predictions[run.id]?.std);
-    if (sure.length > 1) { // several bands above each other show nothing
-      if (!this.of) this.of = sure[0].id;
-      parts.push(choice("of", [...sure.map((run) => [run.id, this.context.label(run)]), ["all", "all models"]], this.of, (id) => { this.of = id; this.draw(); }));
+    if (bands) parts.push(choice("Uncertainty", this.context.bands.map(({ level, width }) => [String(width), level ? `${level} % interval` : "no interval"]), String(this.width), (width) => { this.width = Number(width); this.draw(); }));
+    const runsWithStd = this.runs.filter((run) => series.predictions[run.id]?.std);
+    if (runsWithStd.length > 1) { // several bands above each other show nothing
+      if (!this.of) this.of = runsWithStd[0].id;
+      parts.push(choice("of", [...runsWithStd.map((run) => [run.id, this.context.label(run)]), ["all", "all models"]], this.of, (id) => { this.of = id; this.draw(); }));
     } else this.of = "all";
     this.controls.replaceChildren(...parts);
     const first = names.length ? this.values() : this.errors(), gain = this.gain(), noise = this.noise();
     this.charts = [first, gain, noise].filter(Boolean);
-    this.frames = series.frames ? new Frames(this.context, series, this.runs, this.link) : null;
+    this.frames = series.frames ? new Frames(this.context, series, this.runs, this.shared) : null;
     this.body.replaceChildren(...[first.node, this.frames?.node, gain?.node, this.gainless(), noise?.node].filter(Boolean));
     this.draw();
   }
@@ -67,7 +65,7 @@ class Browser {
       return { x: series.times, y: mean, ...band };
     });
     return new Chart({
-      title: channel.unit && channel.unit !== "–" ? `${channel.name} [${channel.unit}]` : channel.name, height: 320, link: this.link, x: this.x(),
+      title: channel.unit && channel.unit !== "–" ? `${channel.name} [${channel.unit}]` : channel.name, height: 320, shared: this.shared, x: this.x(),
       y: { label: channel.unit ? `${channel.name} [${channel.unit}]` : channel.name },
       lines: () => [...points("seen", "dots", channel.seen), ...points("withheld", "rings", channel.withheld), ...models(), ...points("truth", "line", channel.truth)],
     });
@@ -78,7 +76,7 @@ class Browser {
     const { series } = this, seen = series.frames.observed;
     const rug = (sx, sy, box) => series.times.map((t, k) => svg("line", { class: seen[k] === "1" ? "ink-line" : "grid-line", x1: sx.map(t), x2: sx.map(t), y1: box.bottom - 7, y2: box.bottom, "stroke-width": 2 }));
     return new Chart({
-      title: "Error of each frame; a dark tick is a frame that was seen", height: 260, link: this.link, x: this.x(), under: rug,
+      title: "Error of each frame; a dark tick is a frame that was seen", height: 260, shared: this.shared, x: this.x(), under: rug,
       y: { label: `RMSE [${this.experiment.error_unit}]`, zero: true },
       lines: () => linesOf(this.context, this.runs, series.predictions, (prediction) => ({ x: series.times, y: prediction.error, dots: true })),
     });
@@ -88,7 +86,7 @@ class Browser {
     const { series } = this;
     if (!Object.values(series.predictions).some((prediction) => prediction.gain)) return null;
     return new Chart({
-      title: "Norm of the Kalman gain: the weight of an observation", height: 190, link: this.link, x: this.x(), y: { label: "gain [–]", zero: true },
+      title: "Norm of the Kalman gain: the weight of an observation", height: 190, shared: this.shared, x: this.x(), y: { label: "gain [–]", zero: true },
       lines: () => linesOf(this.context, this.runs.filter((run) => series.predictions[run.id]?.gain), series.predictions, (prediction) => {
         const at = series.times.map((_, k) => k).filter((k) => prediction.gain[k] !== null); // only at observed times
         return { x: at.map((k) => series.times[k]), y: at.map((k) => prediction.gain[k]), dots: at.length < 120, radius: 1.8 };
@@ -108,7 +106,7 @@ class Browser {
     if (!series.noise) return null;
     const area = (sx, sy, box) => [svg("path", { class: "noise", d: `M${sx.map(series.times[0])},${box.bottom}` + series.times.map((t, k) => `L${sx.map(t)},${sy.map(series.noise[k])}`).join("") + `L${sx.map(series.times.at(-1))},${box.bottom}Z` })];
     return new Chart({
-      title: "Noise in the images", height: 130, link: this.link, x: this.x(), under: area,
+      title: "Noise in the images", height: 130, shared: this.shared, x: this.x(), under: area,
       y: { label: "noise", domain: [0, 1], format: percent }, lines: () => [{ name: "noise", color: "var(--bad)", x: series.times, y: series.noise, width: 1 }],
     });
   }

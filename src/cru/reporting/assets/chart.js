@@ -7,9 +7,10 @@ const CLOSEST = 1e-4; // part of the whole range that one can zoom in to
 const MANY = 600; // points from which a line is reduced to what is in sight
 const STEP = 0.25; // part of the shown range that a key or button pans by
 
-/** Charts with the same link share their zoom and their cursor. */
-class Link {
-  constructor() { this.zoom = null; this.cursor = null; this.charts = new Set(); this.heard = []; }
+/** The zoom and the cursor that several charts share. */
+class SharedZoom {
+  constructor() { this.zoom = null; this.cursor = null; this.charts = new Set(); this.listeners = []; }
+  addListener(listener) { this.listeners.push(listener); }
   setZoom(zoom) { this.zoom = zoom; for (const chart of this.charts) chart.draw(); }
   /** Zoom at the next frame: a gesture sends more events than there are frames. */
   schedule(zoom) {
@@ -19,34 +20,34 @@ class Link {
   setCursor(cursor) {
     this.cursor = cursor;
     for (const chart of this.charts) chart.point();
-    for (const hear of this.heard) hear(cursor);
+    for (const listener of this.listeners) listener(cursor);
   }
 }
 
 class Chart {
   /**
    * options: title, x {label, log, format, axis(domain, pixels) -> {ticks, format}}, y {label, log, zero, domain, show},
-   * height, link, controls: nodes beside the title, bare: no caption, no table and no labels of x,
+   * height, shared: a SharedZoom, controls: nodes beside the title, bare: no caption, no table and no labels of x,
    * stacked: lists values from front to back,
    * lines() -> [{name, color, dash, kind: line | dots | rings | band, x, y, low, high, width, quiet, loose, note}],
-   * say() -> a text description of the chart, more() -> further lines of the table.
+   * describe() -> a text description of the chart, more() -> further lines of the table.
    */
   constructor(options) {
     this.options = options;
-    this.link = options.link || new Link();
-    this.link.charts.add(this);
+    this.shared = options.shared || new SharedZoom();
+    this.shared.charts.add(this);
     this.plot = el("div", { class: "plot" });
     this.tip = el("div", { class: "tip", role: "status", hidden: true });
     this.root = svg("svg", { role: "img", tabindex: 0 });
     this.listen();
-    this.reset = el("button", { class: "reset", type: "button", hidden: true, onclick: () => this.link.setZoom(null) }, "Whole range");
+    this.reset = el("button", { class: "reset", type: "button", hidden: true, onclick: () => this.shared.setZoom(null) }, "Whole range");
     this.plot.append(this.root, this.tip, ...(options.bare ? [] : [this.reset])); // they stay: a new root would lose the focus and the pointer
     this.node = el("figure", { class: options.wide ? "wide" : null },
       options.bare ? null : el("figcaption", {}, el("h3", {}, options.title), options.controls || null),
       this.plot,
       options.bare ? null : details("Values as a table", () => this.table()));
-    this.seen = new ResizeObserver(() => { if (this.plot.clientWidth !== this.width) this.draw(); });
-    this.seen.observe(this.plot);
+    this.resizeObserver = new ResizeObserver(() => { if (this.plot.clientWidth !== this.width) this.draw(); });
+    this.resizeObserver.observe(this.plot);
   }
 
   draw() {
@@ -57,13 +58,13 @@ class Chart {
     const { left, right } = MARGIN, top = 10, bottom = this.options.bare ? 10 : 42;
     this.box = { left, top, right: this.width - right, bottom: height - bottom };
     this.full = x.domain || extent(this.lines.flatMap((l) => l.x), { log: x.log, pad: PAD }) || [0, 1];
-    const domain = this.link.zoom || this.full;
+    const domain = this.shared.zoom || this.full;
     const inside = this.lines.flatMap((l) => this.within(l, domain));
     const range = y.domain || this.loosen(extent(inside, { log: y.log, zero: y.zero }), domain) || [0, 1];
     this.sx = scale(domain, [left, this.box.right], x.log, x.whole);
     this.sy = scale(range, [this.box.bottom, top], y.log);
     if (x.axis) Object.assign(this.sx, x.axis(domain, this.box.right - left));
-    fill(this.root, { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, "aria-label": this.say() }, []);
+    setContent(this.root, { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, "aria-label": this.describe() }, []);
     this.root.replaceChildren();
     const clip = `clip${Chart.count = (Chart.count || 0) + 1}`;
     this.root.append(svg("clipPath", { id: clip }, svg("rect", { x: left, y: top, width: Math.max(0, this.box.right - left), height: Math.max(0, this.box.bottom - top) })));
@@ -75,7 +76,7 @@ class Chart {
     for (const line of drawn) marks.append(...this.mark(line));
     this.over = svg("g", {});
     this.root.append(marks, this.over);
-    this.reset.hidden = !this.link.zoom;
+    this.reset.hidden = !this.shared.zoom;
     this.tip.hidden = true;
     this.point();
   }
@@ -156,7 +157,7 @@ class Chart {
         brush.setAttribute("x", Math.min(start, here));
         brush.setAttribute("width", Math.abs(here - start));
       }
-      this.link.setCursor(this.snap(this.sx.invert(here)));
+      this.shared.setCursor(this.snap(this.sx.invert(here)));
       this.hover(here, event.clientY - this.root.getBoundingClientRect().top);
     });
     const end = (event) => {
@@ -169,13 +170,13 @@ class Chart {
     this.root.addEventListener("pointerup", end);
     this.root.addEventListener("pointercancel", end);
     this.root.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    this.root.addEventListener("dblclick", () => this.link.setZoom(null));
+    this.root.addEventListener("dblclick", () => this.shared.setZoom(null));
     this.root.addEventListener("keydown", (event) => this.key(event));
     this.root.addEventListener("wheel", (event) => {
       const aside = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
       if (!this.box || this.sx.log) return;
       if (event.ctrlKey || event.metaKey) this.zoomBy(Math.exp(0.01 * Math.max(-50, Math.min(50, event.deltaY))), this.sx.invert(at(event)), true);
-      else if (this.link.zoom && (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) this.pan(aside / (this.box.right - this.box.left), true);
+      else if (this.shared.zoom && (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) this.pan(aside / (this.box.right - this.box.left), true);
       else return;
       event.preventDefault();
     }, { passive: false });
@@ -190,7 +191,7 @@ class Chart {
       const factor = apart(before.fingers) / apart(fingers), held = old.invert(middle(before.fingers)), length = (high - low) * factor;
       const left = held - (length * (middle(fingers) - this.box.left)) / (this.box.right - this.box.left);
       this.zoomTo([left, left + length], true);
-    } else if (this.link.zoom) {
+    } else if (this.shared.zoom) {
       const shift = old.invert(before.x) - old.invert(here);
       this.zoomTo([low + shift, high + shift], true);
     }
@@ -201,17 +202,17 @@ class Chart {
     const [first, last] = this.full, whole = last - first, length = Math.max(CLOSEST * whole, high - low);
     const left = Math.max(first, Math.min(low, last - length));
     const zoom = this.sx.log ? [low, high] : length >= 0.999 * whole ? null : [left, left + length];
-    if (later) this.link.schedule(zoom); else this.link.setZoom(zoom);
+    if (later) this.shared.schedule(zoom); else this.shared.setZoom(zoom);
   }
 
-  zoomBy(factor, around = this.link.cursor, later = false) {
-    const [low, high] = this.link.waiting || this.sx.domain, inside = around !== null && around >= low && around <= high;
+  zoomBy(factor, around = this.shared.cursor, later = false) {
+    const [low, high] = this.shared.waiting || this.sx.domain, inside = around !== null && around >= low && around <= high;
     const held = inside ? around : (low + high) / 2;
     this.zoomTo([held - (held - low) * factor, held + (high - held) * factor], later);
   }
 
   pan(part, later = false) {
-    const [low, high] = this.link.waiting || this.sx.domain, shift = part * (high - low);
+    const [low, high] = this.shared.waiting || this.sx.domain, shift = part * (high - low);
     this.zoomTo([low + shift, high + shift], later);
   }
 
@@ -221,11 +222,11 @@ class Chart {
     const end = { Home: 0, End: -1 }[event.key], xs = this.positions();
     if (move && event.shiftKey && !this.sx.log) this.pan(STEP * move);
     else if ((move || end !== undefined) && xs.length) {
-      const here = end !== undefined ? xs.length + end : this.link.cursor === null ? (move > 0 ? 0 : xs.length - 1) : nearest(xs, this.link.cursor) + move;
-      this.link.setCursor(xs[end === 0 ? 0 : Math.min(xs.length - 1, Math.max(0, here))]);
-      this.hover(this.sx.map(this.link.cursor), this.box.top + 8);
+      const here = end !== undefined ? xs.length + end : this.shared.cursor === null ? (move > 0 ? 0 : xs.length - 1) : nearest(xs, this.shared.cursor) + move;
+      this.shared.setCursor(xs[end === 0 ? 0 : Math.min(xs.length - 1, Math.max(0, here))]);
+      this.hover(this.sx.map(this.shared.cursor), this.box.top + 8);
     } else if (zoom && !this.sx.log) this.zoomBy(zoom);
-    else if (event.key === "Escape") this.link.setZoom(null);
+    else if (event.key === "Escape") this.shared.setZoom(null);
     else return;
     event.preventDefault();
   }
@@ -237,17 +238,17 @@ class Chart {
 
   snap(value) { const xs = this.positions(); return xs.length ? xs[nearest(xs, value)] : value; }
 
-  /** Move the cursor line in this chart and in all linked charts. */
+  /** Move the cursor line in this chart and in all charts with the same zoom. */
   point() {
     if (!this.over) return;
-    const x = this.link.cursor, [low, high] = this.sx.domain;
+    const x = this.shared.cursor, [low, high] = this.sx.domain;
     if (x === null || x < low || x > high) { this.over.replaceChildren(); return; }
     const at = this.sx.map(x);
     this.over.replaceChildren(svg("line", { class: "cursor", x1: at, x2: at, y1: this.box.top, y2: this.box.bottom }));
   }
 
   hover(left, top) {
-    const x = this.link.cursor;
+    const x = this.shared.cursor;
     if (x === null) return;
     const rows = [];
     for (const line of this.lines) {
@@ -275,9 +276,9 @@ class Chart {
     return write(line.y[k]) + (band ? ` (${band})` : "") + (line.note ? ` ${line.note(k)}` : "");
   }
 
-  say() {
+  describe() {
     const { title, x, y } = this.options;
-    if (this.options.say) return this.options.say();
+    if (this.options.describe) return this.options.describe();
     const parts = this.lines.filter((l) => !l.quiet && l.kind !== "band").map((line) => {
       const known = line.y.map((v, k) => [v, line.x[k]]).filter(([v]) => v !== null);
       if (!known.length) return `${line.name}: nothing`;

@@ -2,11 +2,11 @@
 // The charts of an experiment: learning curves, calibration, error by gap, gain.
 
 /** Visibility and style of each model on the whole page. */
-class Models {
+class ModelStyles {
   constructor(styles) {
     this.styles = styles;
     this.off = new Set();
-    this.heard = [];
+    this.listeners = [];
     const hex = /^#[0-9a-f]{6}$/i, safe = (colour) => (hex.test(colour) ? colour : "#777777");
     const names = Object.keys(styles), rule = (which) => names.map((name, k) => `--m${k}:${safe(styles[name][which])}`).join(";");
     const sheet = new CSSStyleSheet();
@@ -19,7 +19,7 @@ class Models {
   shown(model) { return !this.off.has(model); }
   toggle(model) {
     if (!this.off.delete(model)) this.off.add(model);
-    for (const hear of this.heard) hear();
+    for (const listener of this.listeners) listener();
   }
   legend(models) {
     return el("div", { class: "bar legend", role: "group", "aria-label": "Models shown" }, models.map((model) => {

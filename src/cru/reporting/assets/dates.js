@@ -10,7 +10,7 @@ const LENGTHS = [["year", YEAR], ["day", DAY], ["hour", HOUR], ["minute", MINUTE
 
 const two = (n) => String(n).padStart(2, "0");
 
-class Clock {
+class TimeFormat {
   constructor({ kind, origin, unit, zone }) {
     Object.assign(this, { kind, origin, unit, zone: zone || null, dates: kind !== "number" });
     try { this.parts = zone && new Intl.DateTimeFormat("en-GB", { timeZone: zone, hourCycle: "h23", year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" }); }

@@ -1,8 +1,6 @@
 "use strict";
 // Decode a series. Numbers are base64 texts of 16-bit or 32-bit arrays; cru/reporting/view_page.py encodes them.
 
-const MISSING = 65535;
-
 function bytes(text) {
   const raw = atob(text), found = new Uint8Array(raw.length);
   for (let k = 0; k < raw.length; k++) found[k] = raw.charCodeAt(k);
@@ -16,9 +14,9 @@ function observations({ low, step, code }) {
   return step === undefined ? Array.from(new Float32Array(buffer), Number) : Array.from(new Uint16Array(buffer), (part) => low + part * step);
 }
 
-/** Curves of `points` points each. */
-function curvesOf({ low, step, code }, points) {
-  const parts = Array.from(new Uint16Array(bytes(code).buffer), (part) => (part === MISSING ? null : low + part * step)), found = [];
+/** Curves of `points` points each. The part `missing` means no value. */
+function curvesOf({ low, step, code }, points, missing) {
+  const parts = Array.from(new Uint16Array(bytes(code).buffer), (part) => (part === missing ? null : low + part * step)), found = [];
   for (let k = 0; k < parts.length; k += points) found.push(parts.slice(k, k + points));
   return found;
 }
@@ -28,13 +26,13 @@ function decode(page, { data }) {
   const times = ticksOf(data.times, page), points = ticksOf(data.points, page);
   const variables = data.variables.map((one) => {
     const at = one.at === null ? times.map((_, k) => k) : Array.from(new (one.wide ? Uint32Array : Uint16Array)(bytes(one.at).buffer));
-    const [mean, ...bounds] = curvesOf(one.curves, points.length), gaps = ticksOf(one.gaps, page);
+    const [mean, ...bounds] = curvesOf(one.curves, points.length, page.missing), gaps = ticksOf(one.gaps, page);
     return {
       variable: one.variable, name: page.names[one.variable],
       x: at.map((k) => times[k]), y: observations(one.values), mean,
       bands: page.levels.map((level, k) => ({ level, low: bounds[2 * k], high: bounds[2 * k + 1] })),
       gaps: Array.from({ length: gaps.length / 2 }, (_, k) => [gaps[2 * k], gaps[2 * k + 1]]),
-      components: one.components.map((component) => ({ name: component.name, y: curvesOf(component, points.length)[0] })),
+      components: one.components.map((component) => ({ name: component.name, y: curvesOf(component, points.length, page.missing)[0] })),
       anomalies: one.anomalies, filled: filled(times, at, points, mean),
     };
   });

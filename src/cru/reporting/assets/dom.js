@@ -3,7 +3,8 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(node, attributes, children) {
+/** Set attributes and listeners of a node, and append its children. */
+function setContent(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -16,8 +17,8 @@ function fill(node, attributes, children) {
   return node;
 }
 
-const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+const el = (tag, attributes, ...children) => setContent(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => setContent(document.createElementNS(SVG, tag), attributes, children);
 
 /** Format a number with four significant digits, without an exponent if it stays readable. */
 function show(value, digits = 4) {

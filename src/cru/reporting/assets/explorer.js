@@ -14,8 +14,8 @@ function decimals(values) {
 }
 
 class Explorer {
-  constructor(page, clock) {
-    Object.assign(this, { page, clock, order: page.series.map((_, k) => k), at: 0, wanted: null, parts: null, heard: [] });
+  constructor(page, timeFormat) {
+    Object.assign(this, { page, timeFormat, order: page.series.map((_, k) => k), at: 0, wanted: null, parts: null, listeners: [] });
     this.list = el("select", { "aria-label": "Series", onchange: () => this.open(Number(this.list.value)) });
     this.find = el("input", { type: "search", placeholder: "Find a series", "aria-label": "Find a series", oninput: () => this.fillList(), onkeydown: (event) => {
       if (event.key === "Enter" && this.list.options.length) { this.open(Number(this.list.options[0].value)); event.preventDefault(); }
@@ -25,7 +25,7 @@ class Explorer {
     const many = page.series.length > 1;
     this.zoom = el("div", { class: "bar tools", role: "group", "aria-label": "Time range" }, [
       ["Earlier", "◀", (chart) => chart.pan(-STEP)], ["Later", "▶", (chart) => chart.pan(STEP)],
-      ["Zoom in", "+", (chart) => chart.zoomBy(0.5)], ["Zoom out", "−", (chart) => chart.zoomBy(2)], ["Whole range", "Whole range", (chart) => chart.link.setZoom(null)],
+      ["Zoom in", "+", (chart) => chart.zoomBy(0.5)], ["Zoom out", "−", (chart) => chart.zoomBy(2)], ["Whole range", "Whole range", (chart) => chart.shared.setZoom(null)],
     ].map(([name, text, act]) => el("button", { type: "button", "aria-label": name, onclick: () => { if (this.charts[0]) act(this.charts[0]); } }, text)));
     this.variables = el("div", { class: "bar tabs", role: "group", "aria-label": "Variables" });
     this.facts = el("p", { class: "soft small", "aria-live": "polite", id: "facts" });
@@ -37,6 +37,9 @@ class Explorer {
       many ? el("div", { class: "bar" }, this.before, el("label", {}, page.id_name || "Series", this.list), this.after, page.series.length > 8 ? this.find : null) : null,
       this.facts, this.variables, this.zoom, this.key, this.body);
   }
+
+  /** Call `listener` with the number of each series that is opened. */
+  addListener(listener) { this.listeners.push(listener); }
 
   /** Show the series in another order in the list. */
   sort(order) { this.order = order; this.fillList(); }
@@ -64,9 +67,9 @@ class Explorer {
     this.steps();
     this.series = this.page.series[k];
     this.details = this.series.data && decode(this.page, this.series);
-    this.link = new Link();
+    this.shared = new SharedZoom();
     this.build();
-    for (const hear of this.heard) hear(k);
+    for (const listener of this.listeners) listener(k);
   }
 
   /** The variables of the series that are shown: those the reader chose, or the first that are observed often. */
@@ -78,8 +81,8 @@ class Explorer {
   }
 
   build() {
-    const { series, clock } = this, span = series.first === null ? "" : `${clock.format(series.first)} to ${clock.format(series.last)}`;
-    const known = [`${whole(series.count)} observations`, span, `longest gap ${clock.length(series.gap)}`, series.error === null ? "" : `error ${show(series.error, 3)} standard deviations`,
+    const { series, timeFormat } = this, span = series.first === null ? "" : `${timeFormat.format(series.first)} to ${timeFormat.format(series.last)}`;
+    const known = [`${whole(series.count)} observations`, span, `longest gap ${timeFormat.length(series.gap)}`, series.error === null ? "" : `error ${show(series.error, 3)} standard deviations`,
       series.surprise === null ? "" : `surprise ${show(series.surprise, 3)}`, series.anomalies === null ? "" : `${whole(series.anomalies)} anomal${series.anomalies === 1 ? "y" : "ies"}`];
     this.facts.replaceChildren(el("b", {}, short(series.id, 120)), ` · ${known.filter(Boolean).join(" · ")}`);
     if (!this.details) {
@@ -124,9 +127,9 @@ class Explorer {
   band({ level, low, high }, k) { return { name: `${show(level)} %`, kind: "band", color: BLUE, opacity: `calc(var(--band) * ${1 + 0.5 * k})`, x: this.details.points, low, high, loose: true }; }
 
   x() {
-    const { clock, page, link } = this, all = [...this.details.times, ...this.details.points], [first, last] = limits(all) || [0, 1];
-    const shown = () => (link.zoom ? [Math.max(first, link.zoom[0]), Math.min(last, link.zoom[1])] : [first, last]);
-    return { domain: extent(all, { pad: PAD }) || [0, 1], name: "", format: (time) => clock.format(time), axis: clock.axis, get label() { return clock.label(page.time_name, shown()); } };
+    const { timeFormat, page, shared } = this, all = [...this.details.times, ...this.details.points], [first, last] = limits(all) || [0, 1];
+    const shown = () => (shared.zoom ? [Math.max(first, shared.zoom[0]), Math.min(last, shared.zoom[1])] : [first, last]);
+    return { domain: extent(all, { pad: PAD }) || [0, 1], name: "", format: (time) => timeFormat.format(time), axis: timeFormat.axis, get label() { return timeFormat.label(page.time_name, shown()); } };
   }
 
   /** The charts of a variable: its values, and its components below. */
@@ -145,20 +148,20 @@ class Explorer {
       { name: "observation", kind: "dots", color: INK, x: one.x, y: one.y, radius },
     ];
     const main = new Chart({
-      title: short(one.name, 80), height: 240, link: this.link, x, stacked: true, y: { label: "", show: write }, lines,
-      under: (sx, sy, box) => shade(one.gaps, details.last, sx, box), say: () => this.say(one, write),
+      title: short(one.name, 80), height: 240, shared: this.shared, x, stacked: true, y: { label: "", show: write }, lines,
+      under: (sx, sy, box) => shade(one.gaps, details.last, sx, box), describe: () => this.describe(one, write),
       more: () => one.components.map((part) => ({ name: part.name, x: details.points, y: part.y })),
     });
     return [main, ...parts.map((part) => new Chart({
-      title: `${one.name}, ${part.name}`, height: 88, bare: true, link: this.link, x, y: { label: short(part.name, 16), show: decimals(part.y) }, lines: () => [{ name: part.name, color: BLUE, x: details.points, y: part.y, width: 1.4 }],
+      title: `${one.name}, ${part.name}`, height: 88, bare: true, shared: this.shared, x, y: { label: short(part.name, 16), show: decimals(part.y) }, lines: () => [{ name: part.name, color: BLUE, x: details.points, y: part.y, width: 1.4 }],
     }))];
   }
 
-  say(one, write) {
-    const { clock, series, details } = this, range = limits(one.y), end = details.points.length - 1, wide = one.bands[0];
+  describe(one, write) {
+    const { timeFormat, series, details } = this, range = limits(one.y), end = details.points.length - 1, wide = one.bands[0];
     const values = range ? `${whole(one.y.length)} observations from ${write(range[0])} to ${write(range[1])}` : "no observations";
     const gaps = one.gaps.length ? ` ${one.gaps.length} long gaps.` : "", strange = one.anomalies.length ? ` ${one.anomalies.length} anomal${one.anomalies.length === 1 ? "y" : "ies"}.` : "";
-    const forecast = wide ? ` Forecast for ${clock.format(details.points[end])}: ${write(one.mean[end])}, ${show(wide.level)} % interval ${write(wide.low[end])} to ${write(wide.high[end])}.` : "";
+    const forecast = wide ? ` Forecast for ${timeFormat.format(details.points[end])}: ${write(one.mean[end])}, ${show(wide.level)} % interval ${write(wide.low[end])} to ${write(wide.high[end])}.` : "";
     return `${one.name} of ${series.id}: ${values}.${gaps}${strange}${forecast}`;
   }
 }

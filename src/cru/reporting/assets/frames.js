@@ -2,8 +2,8 @@
 // Frames of a sequence of images at the time of the cursor: inputs, truth and predictions.
 
 class Frames {
-  constructor(context, series, runs, link) {
-    Object.assign(this, { context, series, link });
+  constructor(context, series, runs, shared) {
+    Object.assign(this, { context, series, shared });
     const { height, width } = series.frames;
     const sheets = [[series.frames.truth ? "seen" : "input", series.frames.seen, "seen"]];
     if (series.frames.truth) sheets.unshift(["truth", series.frames.truth, "truth"]);
@@ -13,25 +13,25 @@ class Frames {
     }
     this.sheets = sheets.map(([name, source, kind]) => {
       const image = new Image(), canvas = el("canvas", { width, height, role: "img" });
-      image.onload = () => { this.draw(); this.film.draw(); };
+      image.onload = () => { this.draw(); this.strip.draw(); };
       image.src = source;
       const node = el("figure", {}, canvas, el("figcaption", {}, name));
       return { name, kind, image, canvas, node };
     });
-    this.film = new Film(this, link);
+    this.strip = new FrameStrip(this, shared);
     this.slider = el("input", { type: "range", class: "step", min: 0, max: series.times.length - 1, value: 0, "aria-label": "Frame", oninput: () => this.go(Number(this.slider.value)) });
     this.label = el("span", { class: "small" });
     const button = (text, name, step) => el("button", { type: "button", "aria-label": name, onclick: () => this.go(this.at + step) }, text);
     this.node = el("div", {}, el("div", { class: "frames" }, this.sheets.map((sheet) => sheet.node)),
-      this.film.node, el("div", { class: "bar" }, button("‹", "Previous frame", -1), this.slider, button("›", "Next frame", 1), this.label));
+      this.strip.node, el("div", { class: "bar" }, button("‹", "Previous frame", -1), this.slider, button("›", "Next frame", 1), this.label));
     this.at = 0;
-    link.heard.push((cursor) => { if (cursor !== null) this.put(nearest(series.times, cursor)); });
+    shared.addListener((cursor) => { if (cursor !== null) this.put(nearest(series.times, cursor)); });
     this.put(0);
   }
 
   go(k) {
     const at = Math.max(0, Math.min(this.series.times.length - 1, k));
-    this.link.setCursor(this.series.times[at]);
+    this.shared.setCursor(this.series.times[at]);
     this.put(at);
   }
 
@@ -65,12 +65,12 @@ class Frames {
   }
 }
 
-/** Rows of small frames along the time axis of the linked charts, as many as fit. */
-class Film {
-  constructor(frames, link) {
-    Object.assign(this, { frames, link });
-    link.charts.add(this);
-    this.node = el("div", { class: "film" });
+/** Rows of small frames along the time axis of the charts with the same zoom, as many as fit. */
+class FrameStrip {
+  constructor(frames, shared) {
+    Object.assign(this, { frames, shared });
+    shared.charts.add(this);
+    this.node = el("div", { class: "frame-strip" });
     new ResizeObserver(() => { if (this.node.clientWidth !== this.width) this.draw(); }).observe(this.node);
   }
 
@@ -78,7 +78,7 @@ class Film {
     this.width = this.node.clientWidth;
     if (!this.width) return;
     const { times } = this.frames.series, size = this.width < 600 ? 22 : 30, wide = this.width - MARGIN.left;
-    const domain = this.link.zoom || extent(times, { pad: PAD });
+    const domain = this.shared.zoom || extent(times, { pad: PAD });
     const sx = scale(domain, [0, wide - MARGIN.right]), chosen = [];
     times.forEach((time, k) => {
       const here = sx.map(time), last = chosen.length ? chosen.at(-1)[1] : -Infinity;
@@ -90,7 +90,7 @@ class Film {
       const pen = canvas.getContext("2d");
       pen.scale(ratio, ratio);
       for (const [k, here] of chosen) this.frames.paint(pen, sheet, k, Math.min(wide - size, Math.max(0, here - size / 2)), size);
-      canvas.addEventListener("pointermove", (event) => this.link.setCursor(times[nearest(times, sx.invert(event.offsetX))]));
+      canvas.addEventListener("pointermove", (event) => this.shared.setCursor(times[nearest(times, sx.invert(event.offsetX))]));
       return el("div", {}, el("span", { title: sheet.name }, sheet.name), canvas);
     }));
   }

@@ -9,13 +9,13 @@ const ORDERS = {
   anomalies: ["most anomalies", (one) => one.anomalies, "anomalies"],
   count: ["fewest observations", (one) => -one.count, null],
 };
-const ROW = [3, 18], ROOM = 720, HEIGHT = 540, BARS = 84, LABELLED = 11; // pixels: of a row, of all rows, of the map, of the bars, of a row with a name
+const ROW = [3, 18], SCROLL_AREA = 720, HEIGHT = 540, BARS = 84, LABELLED = 11; // pixels: of a row, of all rows, of the map, of the bars, of a row with a name
 const TABLE_ROWS = 200;
 const USUAL = 0.43; // the mean of -log10 of a uniform number
 
 class GapMap {
-  constructor(page, clock, open) {
-    Object.assign(this, { page, clock, open, order: page.series.map((_, k) => k), by: "table", row: 0, chosen: 0, heard: [] });
+  constructor(page, timeFormat, open) {
+    Object.assign(this, { page, timeFormat, open, order: page.series.map((_, k) => k), by: "table", row: 0, chosen: 0, listeners: [] });
     this.bins = page.series.map((series) => bytes(series.bins));
     this.spans = page.series.map((series) => (series.first === null ? null : [series.first, series.last]));
     const known = this.spans.filter(Boolean), first = Math.min(...known.map(([from]) => from)), last = Math.max(...known.map(([, to]) => to));
@@ -23,11 +23,11 @@ class GapMap {
     this.longest = Math.max(...known.map(([from, to]) => to - from)) || 1;
     const typical = known.map(([from, to]) => to - from).sort((a, b) => a - b)[known.length >> 1];
     this.aligned = typical < 0.3 * (last - first); // short series at very different times
-    this.height = Math.max(ROW[0], Math.min(ROW[1], Math.floor(ROOM / page.series.length)));
+    this.height = Math.max(ROW[0], Math.min(ROW[1], Math.floor(SCROLL_AREA / page.series.length)));
     this.canvas = el("canvas", {});
-    this.room = el("div", { class: "room" });
+    this.scrollArea = el("div", { class: "scroll-area" });
     this.marks = { chosen: el("div", { class: "mark chosen" }), row: el("div", { class: "mark" }) };
-    this.view = el("div", { class: "map", tabindex: 0, role: "img", onscroll: () => this.draw() }, this.canvas, this.room, Object.values(this.marks));
+    this.view = el("div", { class: "map", tabindex: 0, role: "img", onscroll: () => this.draw() }, this.canvas, this.scrollArea, Object.values(this.marks));
     this.tip = el("div", { class: "tip", hidden: true });
     this.live = el("p", { class: "soft small", "aria-live": "polite" });
     this.rows = el("div", {});
@@ -44,13 +44,16 @@ class GapMap {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
+  /** Call `listener` with each new order of the series. */
+  addListener(listener) { this.listeners.push(listener); }
+
   sort(name) {
     const value = ORDERS[name][1], key = (k) => value(this.page.series[k]) ?? -Infinity;
     this.by = name;
     this.order = this.page.series.map((_, k) => k).sort((a, b) => key(b) - key(a) || a - b);
     this.row = Math.max(0, this.order.indexOf(this.chosen));
     this.view.scrollTop = 0;
-    for (const hear of this.heard) hear(this.order);
+    for (const listener of this.listeners) listener(this.order);
     this.draw();
     this.list();
   }
@@ -75,7 +78,7 @@ class GapMap {
     if (!this.width) return;
     const { height } = this, total = this.order.length * height, tall = Math.min(total, HEIGHT), ratio = devicePixelRatio || 1;
     this.view.style.height = `${tall}px`;
-    this.room.style.height = `${total}px`;
+    this.scrollArea.style.height = `${total}px`;
     const measure = ORDERS[this.by][2], labelled = height >= LABELLED && this.width > 500;
     this.left = labelled ? MARGIN.left + 60 : 18;
     this.right = this.width - (measure ? BARS : 18);
@@ -110,44 +113,44 @@ class GapMap {
     }
     this.drawAxis(sx, measure);
     this.mark();
-    this.view.setAttribute("aria-label", this.say());
+    this.view.setAttribute("aria-label", this.describe());
   }
 
   scale() { return scale(this.aligned ? [0, this.longest] : this.whole, [this.left, Math.max(this.left + 10, this.right)]); }
 
   drawAxis(sx, measure) {
-    const { clock } = this, root = svg("svg", { width: this.width, height: 40, viewBox: `0 0 ${this.width} 40`, "aria-hidden": "true" });
-    const own = !this.aligned && clock.axis ? clock.axis(sx.domain, this.right - this.left) : null;
-    const factor = this.aligned && clock.dates ? clock.unit / (sx.domain[1] * clock.unit > 3 * DAY ? DAY : HOUR) : 1;
+    const { timeFormat } = this, root = svg("svg", { width: this.width, height: 40, viewBox: `0 0 ${this.width} 40`, "aria-hidden": "true" });
+    const own = !this.aligned && timeFormat.axis ? timeFormat.axis(sx.domain, this.right - this.left) : null;
+    const factor = this.aligned && timeFormat.dates ? timeFormat.unit / (sx.domain[1] * timeFormat.unit > 3 * DAY ? DAY : HOUR) : 1;
     const ticks = own ? own.ticks : scale(sx.domain.map((v) => v * factor), [this.left, this.right]).ticks.map((v) => v / factor);
     for (const tick of ticks) {
       root.append(svg("line", { class: "axis-line", x1: sx.map(tick), x2: sx.map(tick), y1: 0, y2: 4 }),
         svg("text", { x: sx.map(tick), y: 16, "text-anchor": "middle" }, own ? own.format(tick) : show(tick * factor)));
     }
-    const unit = factor === 1 ? "" : ` [${sx.domain[1] * clock.unit > 3 * DAY ? "days" : "hours"}]`;
-    const name = this.aligned ? `time since the first observation of each series${unit}` : clock.label(this.page.time_name, this.whole);
+    const unit = factor === 1 ? "" : ` [${sx.domain[1] * timeFormat.unit > 3 * DAY ? "days" : "hours"}]`;
+    const name = this.aligned ? `time since the first observation of each series${unit}` : timeFormat.label(this.page.time_name, this.whole);
     root.append(svg("line", { class: "axis-line", x1: this.left, x2: this.right, y1: 0.5, y2: 0.5 }), svg("text", { class: "name", x: (this.left + this.right) / 2, y: 33, "text-anchor": "middle" }, name));
     if (measure) root.append(svg("text", { x: this.width, y: 16, "text-anchor": "end" }, measure.split(" [")[0]));
     this.axis.replaceChildren(root);
   }
 
-  describe(k) {
-    const one = this.page.series[k], parts = [`${whole(one.count)} observations`, `longest gap ${this.clock.length(one.gap)}`];
+  describeSeries(k) {
+    const one = this.page.series[k], parts = [`${whole(one.count)} observations`, `longest gap ${this.timeFormat.length(one.gap)}`];
     if (one.error !== null) parts.push(`error ${show(one.error, 3)}`);
     if (one.surprise !== null) parts.push(`surprise ${show(one.surprise, 3)}`, `${whole(one.anomalies)} anomalies`);
     return parts;
   }
 
-  say() {
-    const { page, clock } = this, worst = page.series.reduce((a, b) => ((b.gap ?? -1) > (a.gap ?? -1) ? b : a));
-    return `${whole(page.series.length)} series with ${whole(page.observations)} observations. The longest gap is ${clock.length(worst.gap)}, in ${worst.id}.`;
+  describe() {
+    const { page, timeFormat } = this, worst = page.series.reduce((a, b) => ((b.gap ?? -1) > (a.gap ?? -1) ? b : a));
+    return `${whole(page.series.length)} series with ${whole(page.observations)} observations. The longest gap is ${timeFormat.length(worst.gap)}, in ${worst.id}.`;
   }
 
   listen() {
     const rowAt = (event) => Math.max(0, Math.min(this.order.length - 1, Math.floor((event.clientY - this.view.getBoundingClientRect().top + this.view.scrollTop) / this.height)));
     this.view.addEventListener("pointermove", (event) => {
       const k = this.order[rowAt(event)], box = this.view.getBoundingClientRect();
-      this.tip.replaceChildren(el("b", {}, short(this.page.series[k].id, 60)), ...this.describe(k).map((text) => el("div", {}, text)));
+      this.tip.replaceChildren(el("b", {}, short(this.page.series[k].id, 60)), ...this.describeSeries(k).map((text) => el("div", {}, text)));
       this.tip.hidden = false;
       this.tip.style.left = `${Math.max(0, Math.min(box.width - this.tip.offsetWidth, event.clientX - box.left + 14))}px`;
       this.tip.style.top = `${Math.max(0, event.clientY - box.top - this.tip.offsetHeight - 8)}px`;
@@ -164,7 +167,7 @@ class GapMap {
         if (top < scrollTop) this.view.scrollTop = top;
         else if (top + this.height > scrollTop + clientHeight) this.view.scrollTop = top + this.height - clientHeight;
         const k = this.order[this.row];
-        this.live.textContent = `${short(this.page.series[k].id, 60)}: ${this.describe(k).join(", ")}`;
+        this.live.textContent = `${short(this.page.series[k].id, 60)}: ${this.describeSeries(k).join(", ")}`;
         this.mark();
       } else return;
       event.preventDefault();
@@ -173,10 +176,10 @@ class GapMap {
 
   /** The table of the first rows in the chosen order. */
   list() {
-    const { page, clock } = this, shown = this.order.slice(0, TABLE_ROWS), judged = page.series.some((one) => one.surprise !== null);
+    const { page, timeFormat } = this, shown = this.order.slice(0, TABLE_ROWS), hasAnomalies = page.series.some((one) => one.surprise !== null);
     const link = (k) => el("button", { type: "button", class: "plain", onclick: () => this.open(k) }, short(page.series[k].id, 60));
-    const rows = shown.map((k) => { const one = page.series[k]; return [link(k), whole(one.count), one.first === null ? "–" : clock.format(one.first), one.last === null ? "–" : clock.format(one.last), clock.length(one.gap), show(one.error, 3), ...(judged ? [show(one.surprise, 3), whole(one.anomalies)] : [])]; });
+    const rows = shown.map((k) => { const one = page.series[k]; return [link(k), whole(one.count), one.first === null ? "–" : timeFormat.format(one.first), one.last === null ? "–" : timeFormat.format(one.last), timeFormat.length(one.gap), show(one.error, 3), ...(hasAnomalies ? [show(one.surprise, 3), whole(one.anomalies)] : [])]; });
     const caption = this.order.length > TABLE_ROWS ? `The first ${TABLE_ROWS} of ${whole(this.order.length)} series, sorted by ${ORDERS[this.by][0]}` : `Sorted by ${ORDERS[this.by][0]}`;
-    this.rows.replaceChildren(table([page.id_name || "series", "observations", "first", "last", "longest gap", "error", ...(judged ? ["surprise", "anomalies"] : [])], rows, { tall: true, label: "Series", caption }));
+    this.rows.replaceChildren(table([page.id_name || "series", "observations", "first", "last", "longest gap", "error", ...(hasAnomalies ? ["surprise", "anomalies"] : [])], rows, { tall: true, label: "Series", caption }));
   }
 }

@@ -3,16 +3,19 @@
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const models = new Models(data.styles), page = document.getElementById("page");
-  const alike = (run) => data.runs.filter((other) => other.preset === run.preset && other.model === run.model).length;
+  const models = new ModelStyles(data.styles), page = document.getElementById("page");
+  const countSeeds = (run) => data.runs.filter((other) => other.preset === run.preset && other.model === run.model).length;
   const context = {
     models,
+    bands: data.bands,
+    marks: data.marks,
+    signs: data.signs,
     name: (model) => (data.styles[model] ? models.name(model) : model),
     label: (run) => labels.get(run.id),
   };
   const flat = (object, where = "") => Object.entries(object).flatMap(([key, value]) =>
     value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${where}${key}.`) : [[where + key, JSON.stringify(value)]]);
-  const labels = distinct(data.runs, (run) => models.name(run.model) + (alike(run) > 1 ? `, seed ${run.seed}` : ""));
+  const labels = distinct(data.runs, (run) => models.name(run.model) + (countSeeds(run) > 1 ? `, seed ${run.seed}` : ""));
   const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
   const header = el("header", {}, el("p", { class: "over" }, "cru report"), el("h1", {}, data.title), el("p", { class: "soft" },
@@ -38,7 +41,7 @@
     const own = [...new Set(runs.map((run) => run.model))];
     const dots = runs.some((run) => Object.keys(run.test).length) ? new DotPlot(context, runs, experiment) : null;
     const charts = [dots, learningCurves(context, runs), calibrationChart(context, runs, experiment), gapChart(context, runs, experiment), gainChart(context, runs, experiment)].filter(Boolean);
-    const browser = experiment.series.length ? new Browser(context, runs, experiment) : null;
+    const browser = experiment.series.length ? new SeriesBrowser(context, runs, experiment) : null;
     const diagnosed = experiment.diagnosed ? `Calibration, error by gap and gain are of the first ${experiment.diagnosed} test series.` : "";
     panel.replaceChildren(
       el("section", {}, el("header", {}, el("h2", {}, experiment.preset), el("p", { class: "soft" }, experiment.about, experiment.about ? ". " : "", diagnosed)),
@@ -48,7 +51,7 @@
       ...(browser ? [browser.node] : []),
       el("section", { id: "runs" }, el("header", {}, el("h2", {}, "What was run")), runTable(context, runs), details("All settings", () => settings(runs))));
     const draw = () => { for (const chart of charts) chart.draw(); if (browser) browser.draw(); };
-    models.heard = [draw];
+    models.listeners = [draw];
     draw();
   }
 

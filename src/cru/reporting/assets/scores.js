@@ -1,9 +1,6 @@
 "use strict";
 // Scores: the tables of the paper with ours, and every run as a dot next to the range of the paper.
 
-const MARKS = { better: "▲", worse: "▼", inside: "≈" };
-const MARK_WORDS = { better: "better than the paper by more than two of its standard deviations", worse: "worse than the paper by more than two of its standard deviations", inside: "inside two of the paper's standard deviations" };
-
 function scoreTable(context, source) {
   const best = {};
   for (const { preset } of source.columns) {
@@ -15,7 +12,7 @@ function scoreTable(context, source) {
     const paper = cell.paper ? `${fixed(cell.paper[0], source.digits)} ± ${fixed(cell.paper[1], source.digits)}` : "";
     if (!cell.ours) return [el("td", { class: "soft" }, paper), el("td", { class: "soft" }, "–")];
     const { mean, std, seeds, age } = cell.ours;
-    const mark = cell.mark ? el("span", { class: `mark-${cell.mark}`, title: MARK_WORDS[cell.mark] }, ` ${MARKS[cell.mark]}`) : null;
+    const mark = cell.mark ? el("span", { class: `mark-${cell.mark}`, title: context.signs[context.marks[cell.mark]] }, ` ${context.marks[cell.mark]}`) : null;
     const text = `${fixed(mean, source.digits)}${std === null ? "" : ` ± ${fixed(std, source.digits)}`} (${seeds})${age}${cell.beaten ? "*" : ""}`;
     return [el("td", { class: "soft" }, paper), el("td", { class: mean === best[preset] ? "best" : null, "data-mean": mean }, text, mark)];
   };
@@ -28,7 +25,8 @@ function scoreTable(context, source) {
 }
 
 function scoreTables(context, tables) {
-  const legend = "≈ inside two of the paper's standard deviations, ▲ better, ▼ worse, * loses to a naive model on the same data, (n) seeds, ‡ on an earlier version of the data, § with earlier settings of the preset. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.";
+  const signs = Object.entries(context.signs).map(([sign, meaning]) => `${sign}: ${meaning}`).join(". ");
+  const legend = `${signs}. Only full runs with the preset's settings are in these tables; the best epoch on validation is scored. Lower is better.`;
   return el("section", { id: "scores" }, el("header", {}, el("h2", {}, "Scores beside the paper's"), el("p", { class: "soft small" }, legend)),
     el("div", { class: "tables" }, tables.map((table) => scoreTable(context, table))));
 }
@@ -66,7 +64,7 @@ class DotPlot {
     const positive = values.filter((v) => v > 0), log = positive.length === values.length && Math.max(...values) > 8 * Math.min(...values);
     const box = { left, right: this.width - 14, top: 8, bottom: height - 46 };
     const sx = scale(extent(values, { log }) || [0, 1], [box.left, box.right], log);
-    const root = svg("svg", { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": this.say(rows) });
+    const root = svg("svg", { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": this.describe(rows) });
     for (const tick of sx.ticks) {
       root.append(svg("line", { class: "grid-line", x1: sx.map(tick), x2: sx.map(tick), y1: box.top, y2: box.bottom }),
         svg("text", { x: sx.map(tick), y: box.bottom + 16, "text-anchor": "middle", "data-x": tick }, show(tick)));
@@ -91,7 +89,7 @@ class DotPlot {
     this.plot.replaceChildren(root, el("p", { class: "soft small" }, key));
   }
 
-  say(rows) {
+  describe(rows) {
     const words = rows.map((row) => `${this.context.name(row.model)}: ${row.runs.map((run) => show(run.test[this.metric])).join(", ")}${row.paper ? `, paper ${show(row.paper[0])} ± ${show(row.paper[1])}` : ""}`);
     return `Test ${METRICS[this.metric]} of each run. ${words.join("; ")}.`;
   }

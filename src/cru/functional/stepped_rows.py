@@ -1,4 +1,4 @@
-"""The series that move at each time of a sequence."""
+"""The rows of a sequence at which the predict step runs."""
 
 from itertools import accumulate, pairwise
 
@@ -8,23 +8,23 @@ from torch import Tensor
 from cru.shapes import Bool, Float, Int, Shaped
 
 
-class Moves:
-    """The series that move at each time. A row is one series at one time. The rows of a step are consecutive.
+class SteppedRows:
+    """The rows at which the predict step runs. A row is one series at one time. The rows of a step are consecutive.
 
     Args:
-        moved: True where a series moves.
+        stepped: True where the predict step runs.
         rank: the sort key of the rows of a step, largest first. Without it, they have the order of the series.
     """
 
-    def __init__(self, moved: Bool[Tensor, "time batch"], rank: Float[Tensor, "time batch"] | None = None) -> None:
-        times, batch = moved.shape
-        self.counts: list[int] = moved.sum(1).tolist()
+    def __init__(self, stepped: Bool[Tensor, "time batch"], rank: Float[Tensor, "time batch"] | None = None) -> None:
+        times, batch = stepped.shape
+        self.counts: list[int] = stepped.sum(1).tolist()
         self.offsets = list(accumulate(self.counts, initial=0))
         self.whole = rank is None and all(count in (0, batch) for count in self.counts)
-        order = moved.to(torch.uint8) if rank is None else torch.where(moved, rank, -1.0)
+        order = stepped.to(torch.uint8) if rank is None else torch.where(stepped, rank, -1.0)
         series = torch.sort(order, dim=1, descending=True, stable=True).indices
-        kept = torch.arange(batch, device=moved.device) < moved.sum(1, keepdim=True)
-        positions = series + batch * torch.arange(times, device=moved.device)[:, None]
+        kept = torch.arange(batch, device=stepped.device) < stepped.sum(1, keepdim=True)
+        positions = series + batch * torch.arange(times, device=stepped.device)[:, None]
         self.positions: Int[Tensor, " rows"] = positions[kept]  # in (time, batch), flattened
         self.series = series[kept].split_with_sizes(self.counts)
 
