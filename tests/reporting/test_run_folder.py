@@ -90,11 +90,14 @@ def test_settings_of_other_programs_are_passed_over(pendulum_runs, tmp_path):
         (tmp_path / name / "settings.json").write_text(text)
     assert [folder.path for folder in find_folders([tmp_path])] == [run]
     (run / "settings.json").write_text("{")  # of a run, so that it has to be said
-    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} .*is truncated"):
+    with pytest.raises(ValueError, match=rf"(?s)in {re.escape(str(run))} cannot be read.*is truncated"):
         find_folders([tmp_path])
 
 
 def test_a_setting_that_is_not_known_is_said_with_its_file(tmp_path):
     (tmp_path / "settings.json").write_text('{"data": {}, "model": {}, "modle": 1}')
-    with pytest.raises(ValueError, match=rf"{re.escape(str(tmp_path))}.settings.json: there is no setting `modle`"):
+    with pytest.raises(
+        ValueError,
+        match=rf"{re.escape(str(tmp_path))}.settings.json must hold valid settings of a run\.\n.*no setting `modle`",
+    ):
         find_folders([tmp_path])

@@ -5,19 +5,15 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, Level, ModelFolder, TableFile, as_length, find_own_code
+from cru.cli.options import AllowCode, Horizon, Level, ModelFolder, Observations, TableFile, as_time, find_own_code
 from cru.cli.printing import make_console, print_warnings
 
 
 def forecast(
     model: ModelFolder,
-    horizon: Annotated[
-        str, typer.Option(help='Longest lead time of the forecasts: "30D", "6h", or a number if times are numbers.')
-    ],
+    horizon: Horizon,
     out: TableFile,
-    table: Annotated[
-        Path | None, typer.Argument(help="Observations to start from. Default: the training table.")
-    ] = None,
+    table: Observations = None,
     every: Annotated[str | None, typer.Option(help="Step between forecasts. Default: about the typical gap.")] = None,
     known: Annotated[
         Path | None,
@@ -34,7 +30,7 @@ def forecast(
     check_ending(out)
     find_own_code(allow_code=allow_code)
     forecaster = Forecaster.load(model, allow_code=allow_code)
-    steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
+    steps = {"horizon": as_time(horizon, forecaster.clock_), "every": as_time(every, forecaster.clock_)}
     console = make_console()
     with print_warnings(console):
         predictions = forecaster.forecast(table, **steps, level=level or [50, 90], known=known)

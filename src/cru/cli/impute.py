@@ -1,20 +1,13 @@
 """``cru impute``: estimates of every missing value of a table."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from cru.cli.options import AllowCode, Level, ModelFolder, TableFile, find_own_code
+from cru.cli.options import AllowCode, Level, ModelFolder, Observations, TableFile, find_own_code
 from cru.cli.printing import make_console, print_warnings
 
 
 def impute(
     model: ModelFolder,
     out: TableFile,
-    table: Annotated[
-        Path | None, typer.Argument(help="Table with the columns of the training table. Default: the training table.")
-    ] = None,
+    table: Observations = None,
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, ModelFolder, as_length, find_own_code
+from cru.cli.options import AllowCode, ModelFolder, as_time, find_own_code
 from cru.cli.printing import make_console, print_warnings
 
 
@@ -40,8 +40,8 @@ def plot(
         figure = draw(
             forecaster,
             observations,
-            horizon=as_length(horizon, forecaster),
-            last=as_length(last, forecaster),
+            horizon=as_time(horizon, forecaster.clock_),
+            last=as_time(last, forecaster.clock_),
             variable=variable,
             components=components,
         )

@@ -214,7 +214,7 @@ def _make(*arrays: np.ndarray, **options: Any) -> SeriesSet:
     try:
         return make_series(*arrays, **options)
     except InputError as error:
-        raise error.replace(argument="") from None
+        raise error if error.column is None else error.replace(argument="") from None
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
@@ -252,7 +252,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     real = ~np.isnan(points)
     names = [f"x{k}" for k in range(width)] if names is None else list(names)
     if len(names) != width:
-        raise ValueError(f"`names` must name the {width} features of `X`, got {len(names)}.")
+        raise InputError("names", f"name the {width} features of `X`", len(names))
     offsets = np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64)
     flat = X[real] if X.dtype.kind == "f" else X[real].astype(np.float64)
     return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)

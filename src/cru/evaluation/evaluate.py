@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cru.data import Batch, SeriesSet
+from cru.errors import InputError
 from cru.evaluation.metrics import Scores, Tally
 from cru.functional import VARIANCE_FLOOR
 from cru.models import Model, Prediction
@@ -42,7 +43,7 @@ def evaluate(
         ValueError: ``series`` has no task.
     """
     if series.task is None:
-        raise ValueError("`series` must have a task. Apply one, such as cru.data.interpolation(series).")
+        raise InputError("series", "have a task", hint="Apply one, such as cru.data.interpolation(series).")
     tally = Tally(series.target_shape, series.task.likelihood, scored=series.task.scored)
     for batch, prediction in predict(model, series, batch_size=batch_size, device=device, share=share):
         tally.add(prediction, batch)

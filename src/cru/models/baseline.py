@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from cru.errors import InputError
 from cru.functional import gaps
-from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
 from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Spec
@@ -52,7 +52,8 @@ class SolverConfig(BaselineConfig):
             ("rtol", self.rtol >= 1e-12, "at least 1e-12"),
             ("atol", self.atol >= 1e-12, "at least 1e-12"),
         ):  # beyond these limits a prediction takes too long
-            require(fits, f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
+            if not fits:
+                raise InputError(name, f"be {rule}", repr(getattr(self, name)))
 
     @property
     def solver_options(self) -> dict[str, str | int | float]:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from cru.errors import InputError
 from cru.functional import gaps
 from cru.functional.likelihood import summed
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
@@ -63,7 +64,8 @@ class GRUODEBModel(BaselineModel):
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
         own = config.encoder is None and spec.targets_are_inputs
         if own and (config.decoder is not None or config.variance_decoder is not None):
-            raise ValueError("`decoder` must be None without an `encoder`: GRU-ODE-B predicts the inputs by f_obs.")
+            rule = "be None without an {encoder}: GRU-ODE-B predicts the inputs by f_obs"
+            raise InputError("decoder", rule)
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cru.errors import full_message
 from cru.evaluation.diagnosis import calibration, error_by_gap, gain_by_missing, gain_by_noise
 from cru.models.registry import MODELS
 from cru.reporting import ledger, paper_tables
@@ -191,7 +192,7 @@ def _tested(
     try:
         test = load_test(group[0], data_dir=data_dir)
     except (ValueError, OSError) as error:
-        found["notes"].append(f"{_titles(group)}: no test series are shown. {error}")
+        found["notes"].append(f"{_titles(group)}: no test series are shown. {full_message(error)}")
         return []
     tested = []
     for folder in group:
@@ -199,7 +200,7 @@ def _tested(
             one = predict_run(folder, test, count=_DIAGNOSED_SERIES, allow_code=allow_code)
             _diagnose(one, found)
         except (ValueError, OSError, RuntimeError) as error:  # torch raises RuntimeError for weights of another shape
-            found["notes"].append(f"{folder.title}: no test series are shown. {error}")
+            found["notes"].append(f"{folder.title}: no test series are shown. {full_message(error)}")
             say(found["notes"][-1])
             continue
         say(f"{folder.title}: {len(one.outputs)} test series")

@@ -10,9 +10,9 @@ import torch
 from cru.data import SeriesSet, Splits
 from cru.data.datasets import DATASETS, dataset
 from cru.data.tasks import TASK_VERSION, TASKS, partial_observability
-from cru.errors import did_you_mean
+from cru.errors import InputError, did_you_mean
 from cru.models import Model, create, spec_of
-from cru.training.settings import RunSettings, checked
+from cru.training.settings import RunSettings, checked, named_in
 
 
 def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, progress: bool = False) -> Splits:
@@ -24,7 +24,8 @@ def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, pr
         progress: whether to show a progress bar.
 
     Raises:
-        ValueError: the dataset, the task or an option is unknown or not valid.
+        InputError: the value of an option is not valid. The error has the name of the setting.
+        ValueError: the dataset, the task or an option is unknown.
     """
     data, seed = settings.data, settings.data.seed or 0
     if data.task not in TASKS:
@@ -32,14 +33,19 @@ def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, pr
     task, entry = TASKS[data.task], dataset(data.dataset)
     check_options(task, data.task_options, "data.task_options")
     check_options(entry.load, data.options, "data.options")
-    splits = entry.load(data_dir=data_dir, seed=seed, progress=progress, **data.options)
+    with named_in("data.options", data.options):
+        splits = entry.load(data_dir=data_dir, seed=seed, progress=progress, **data.options)
     splits = splits.first(data.train, data.validation, data.test)
 
     def prepared(part: SeriesSet, number: int) -> SeriesSet:
         if data.sparseness is not None:
-            part = partial_observability(part, probability=data.sparseness, seed=(seed, number))
+            try:
+                part = partial_observability(part, probability=data.sparseness, seed=(seed, number))
+            except InputError as error:
+                raise error.replace(argument="data.sparseness") if error.argument == "probability" else error from None
         own = {"seed": (seed, number)} if "seed" in inspect.signature(task).parameters else {}
-        return task(part, **own | dict(data.task_options))
+        with named_in("data.task_options", data.task_options):
+            return task(part, **own | dict(data.task_options))
 
     return Splits(*(prepared(part, number) for number, part in enumerate(splits)))
 
@@ -58,7 +64,9 @@ def make_model(settings: RunSettings, train: SeriesSet) -> Model:
     scale = dataset(settings.data.dataset).time_scale if own is None else own
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        model = create(settings.model.name, spec_of(train, time_scale=scale), **settings.model.options)
+        spec, options = spec_of(train, time_scale=scale), settings.model.options
+        with named_in("model", options):
+            model = create(settings.model.name, spec, **options)
     return model.to(getattr(torch, settings.training.dtype))
 
 

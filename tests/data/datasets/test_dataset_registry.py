@@ -13,9 +13,9 @@ def test_names_and_time_scales():
 
 
 def test_a_misspelt_name_gets_the_closest_match():
-    with pytest.raises(ValueError, match=r"got 'physionett'; did you mean 'physionet'?"):
+    with pytest.raises(ValueError, match=r"got 'physionett'. Did you mean 'physionet'"):
         dataset("physionett")
-    with pytest.raises(ValueError, match=r"there are pendulum-interpolation, "):
+    with pytest.raises(ValueError, match=r"There are pendulum-interpolation, "):
         load("zzz")
 
 
