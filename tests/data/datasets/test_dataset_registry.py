@@ -4,12 +4,8 @@ from cru.data import DATASETS, dataset, load
 
 
 def test_names_and_time_scales():
-    assert {name: entry.time_scale for name, entry in DATASETS.items()} == {
-        "pendulum-interpolation": 1.0,
-        "pendulum-regression": 1.0,
-        "physionet": 0.2,
-        "ushcn": 0.3,
-    }
+    paper = {"pendulum-interpolation": 1.0, "pendulum-regression": 1.0, "physionet": 0.2, "ushcn": 0.3}
+    assert paper.items() <= {name: entry.time_scale for name, entry in DATASETS.items()}.items()
 
 
 def test_a_misspelt_name_gets_the_closest_match():
