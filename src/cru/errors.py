@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+__all__ = ["InputError", "MissingExtraError", "NotFittedError", "RunError"]  # the errors that users catch
+
 # Control characters, line separators, marks of the text direction, and undecodable bytes of file names.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
