@@ -26,7 +26,7 @@ def test_a_run_is_read_back(pendulum_runs):
 
 def test_the_predictions_of_the_page_give_the_score_of_the_ledger(pendulum_runs):
     for tested in predict_test_series(find_folders([pendulum_runs])):
-        square = np.concatenate([((o.targets - o.mean) ** 2).ravel() for o in tested.outputs])
+        square = np.concatenate([((o.targets - o.mean) ** 2).ravel() for o in tested.predictions])
         score = tested.folder.record["scores"]["best"]["test"]["all"]["mse"]
         assert square.mean() == pytest.approx(score, rel=1e-5)
         assert tested.error_unit == ("–" if "regression" in tested.folder.title else "share of full brightness")

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cru.data.random import generator
-from cru.data.scaler import Kind, Scaler
+from cru.data.scaler import Scaler, ScalingMethod
 from cru.data.series import SeriesSet
 from cru.errors import InputError
 from cru.shapes import Int64
@@ -62,10 +62,10 @@ def split(
     validation = min(max(1, int(fractions[1] * count + 1e-9)), count - test - 1)
     train = count - validation - test
     order = generator(seed, "split").permutation(count)
-    return divide(series, order, (train, validation, test), joined=joined)
+    return split_series(series, order, (train, validation, test), joined=joined)
 
 
-def divide(
+def split_series(
     series: SeriesSet, order: Int64[np.ndarray, " series"], sizes: tuple[int, int, int], *, joined: bool = False
 ) -> Splits:
     """Divide series into sets.
@@ -84,7 +84,7 @@ def divide(
 def scale(
     splits: Splits,
     fit_on: Literal["train", "each"] = "train",
-    kind: Kind = "standard",
+    kind: ScalingMethod = "standard",
     *,
     through_zero: bool = False,
 ) -> Splits:

@@ -137,7 +137,7 @@ class RunPredictions(NamedTuple):
 
     folder: RunFolder
     test: SeriesSet
-    outputs: list[SeriesPrediction]
+    predictions: list[SeriesPrediction]
 
     @property
     def scored(self) -> str:
