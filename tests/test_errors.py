@@ -85,6 +85,7 @@ def test_an_option_of_the_data_or_the_task_is_named_as_a_setting(monkeypatch) ->
     monkeypatch.setattr(ushcn, "thin", lambda part, **_: part)
     for change, said in (
         ("data.task_options.hidden=2.0", "`data.task_options.hidden` must be a share from 0 up to but not including 1"),
+        ("data.dataset=ushcnn", "`data.dataset` must be a known dataset, got 'ushcnn'"),
         ("data.sparseness=0.9", "`data.sparseness` must be from 0 to 1/4, got 0.9"),
     ):
         settings = cru.training.settings_for("ushcn-interpolation", "gru", changes=[change])

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, ModelFolder, Observations, TableFile, find_own_code
+from cru.cli.options import AllowCode, ModelFolder, Observations, TableFile, load_forecaster
 from cru.cli.printing import make_console, print_warnings
 
 
@@ -17,14 +17,12 @@ def anomalies(
 ) -> None:
     """Compare every observation with its prediction from earlier ones, and write a long table with p-values."""
     from cru.data.table_files import write_file
-    from cru.forecaster import Forecaster
     from cru.forecaster.anomalies import check_level
     from cru.forecaster.table_io import check_ending
 
     check_ending(out)
     level = check_level(significance, "significance")
-    find_own_code(allow_code=allow_code)
-    forecaster, console = Forecaster.load(model, allow_code=allow_code), make_console()
+    forecaster, console = load_forecaster(model, allow_code=allow_code), make_console()
     with print_warnings(console):
         found = forecaster.anomalies(table, level=level)
         write_file(found, out)

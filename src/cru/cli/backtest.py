@@ -16,7 +16,7 @@ from cru.cli.options import (
     Observations,
     as_cuts,
     as_time,
-    find_own_code,
+    load_forecaster,
 )
 from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_errors, print_scores, wide_rows
@@ -48,13 +48,11 @@ def backtest(
 ) -> None:
     """Cut every series at several times, predict the observations after each cut, and score model and baselines."""
     from cru.data.table_files import write_file
-    from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
 
     if out is not None:
         check_ending(out)
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
+    forecaster = load_forecaster(model, allow_code=allow_code)
     steps = {"horizon": as_time(horizon, forecaster.clock_), "every": as_time(every, forecaster.clock_)}
     chosen, console = as_cuts(cuts, forecaster.clock_), make_console()
     with print_warnings(console):

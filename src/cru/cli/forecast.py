@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, Horizon, Level, ModelFolder, Observations, TableFile, as_time, find_own_code
+from cru.cli.options import AllowCode, Horizon, Level, ModelFolder, Observations, TableFile, as_time, load_forecaster
 from cru.cli.printing import make_console, print_warnings
 
 
@@ -24,12 +24,10 @@ def forecast(
 ) -> None:
     """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
     from cru.data.table_files import write_file
-    from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
 
     check_ending(out)
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
+    forecaster = load_forecaster(model, allow_code=allow_code)
     steps = {"horizon": as_time(horizon, forecaster.clock_), "every": as_time(every, forecaster.clock_)}
     console = make_console()
     with print_warnings(console):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from cru.forecaster import Forecaster
     from cru.forecaster.clock import Clock
 
 DEFAULT_LEDGER = Path("results/ledger.jsonl")
@@ -99,6 +100,14 @@ def find_own_code(model: str = "", *, allow_code: bool = False) -> None:
     """Add the current folder to the import path, for a model of the user or for code that the user allows."""
     if allow_code or ":" in model:
         sys.path.append(str(Path.cwd()))
+
+
+def load_forecaster(folder: Path, *, allow_code: bool) -> "Forecaster":
+    """Load a forecaster, with a model of the current folder if the user allows its code."""
+    from cru.forecaster import Forecaster
+
+    find_own_code(allow_code=allow_code)
+    return Forecaster.load(folder, allow_code=allow_code)
 
 
 def as_time(text: str | None, clock: "Clock") -> float | str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cru.cli.error_handling import as_command, option_names
-from cru.cli.options import AllowCode, Late, LateChoice, ModelFolder, as_time, find_own_code
+from cru.cli.options import AllowCode, Late, LateChoice, ModelFolder, as_time, load_forecaster
 from cru.errors import InputError, full_message
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def stream(
     they are those of the observation. The response to an invalid line is {"line": 3, "error": "..."}, and the stream
     continues.
     """
-    from cru.forecaster import Forecaster
     from cru.forecaster.anomalies import check_level
     from cru.forecaster.queries import check_levels
     from cru.locks import only_process
@@ -61,8 +60,7 @@ def stream(
     for name, opened in (("input", sys.stdin), ("output", sys.stdout)):
         if opened is None:
             raise ValueError(f"standard {name} must be open, got a closed one. Connect a file or a pipe to it.")
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
+    forecaster = load_forecaster(model, allow_code=allow_code)
     gap = 0.0 if ahead is None else forecaster.clock_.duration(as_time(ahead, forecaster.clock_), "ahead")
     levels = check_levels(level or [90])
     anomaly_level = None if significance is None else check_level(significance, "significance")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, Level, ModelFolder, Observations, as_time, find_own_code
+from cru.cli.options import AllowCode, Level, ModelFolder, Observations, as_time, load_forecaster
 from cru.cli.printing import make_console, print_warnings
 
 
@@ -20,10 +20,8 @@ def view(
     allow_code: AllowCode = False,
 ) -> None:
     """Write one self-contained HTML page of a table: series, intervals, gaps, forecasts and scores."""
-    from cru.forecaster import Forecaster
 
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
+    forecaster = load_forecaster(model, allow_code=allow_code)
     console = make_console()
     with print_warnings(console):
         path = forecaster.view(table, out=out, horizon=as_time(horizon, forecaster.clock_), level=level or (50, 90))

@@ -7,8 +7,8 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -158,7 +158,17 @@ def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
 
 
 @contextmanager
-def named_in(section: str, names: Container[str]) -> Iterator[None]:
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Give the argument of an `InputError` its other name, if it is in ``names``."""
+    try:
+        yield
+    except InputError as error:
+        if error.argument not in names:
+            raise
+        raise error.replace(argument=names[error.argument]) from None
+
+
+def named_in(section: str, names: Iterable[str]) -> AbstractContextManager[None]:
     """Add the section to the argument of an `InputError`, if the argument is one of ``names``.
 
     >>> from cru.errors import InputError
@@ -168,12 +178,7 @@ def named_in(section: str, names: Container[str]) -> Iterator[None]:
     Traceback (most recent call last):
     cru.errors.InputError: `model.hidden_size` must be even, got 5.
     """
-    try:
-        yield
-    except InputError as error:
-        if not section or error.argument not in names:
-            raise
-        raise error.replace(argument=f"{section}.{error.argument}") from None
+    return renamed({name: f"{section}.{name}" if section else name for name in names})
 
 
 def differences(ours: RunSettings, theirs: RunSettings) -> list[str]:
