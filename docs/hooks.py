@@ -15,7 +15,17 @@ import griffe
 from latex2mathml.converter import convert
 
 LOG = logging.getLogger("mkdocs.hooks.cru")  # a warning fails a strict build
-PACKAGES = ("functional", "layers", "models", "data", "training", "evaluation", "forecaster", "reporting.figures")
+PACKAGES = (
+    "functional",
+    "layers",
+    "models",
+    "data",
+    "training",
+    "evaluation",
+    "forecaster",
+    "reporting.figures",
+    "errors",
+)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.S)
 PRIME = re.compile(r"<msup>(<m[io]>[^<]*</m[io]>)<mi>&#x02032;</mi></msup>")  # most fonts raise the sign itself
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n *\S.*)*", re.M)  # up to an empty line

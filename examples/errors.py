@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cru.evaluation import Tally, predict
+from cru.evaluation import ScoreSums, predict
 from cru.evaluation.metrics import REGIONS
 from cru.reporting.run_folder import read_folder
 from cru.training.experiment import load_splits
@@ -23,13 +23,13 @@ def main(path: Path) -> None:
     for scaling in ("each", "train"):
         data = replace(settings.data, options={**settings.data.options, "scaling": scaling})
         for name, series in load_splits(replace(settings, data=data))._asdict().items():
-            tally = Tally(series.target_shape, series.task.likelihood, scored=series.task.scored)
+            score_sums = ScoreSums(series.target_shape, series.task.likelihood, scored=series.task.scored)
             for batch, prediction in predict(model, series, batch_size=100):
-                tally.add(prediction, batch)
-            errors = tally.sums[REGIONS.index(tally.scored), tally.metrics.index("mse")]
+                score_sums.add(prediction, batch)
+            errors = score_sums.sums[REGIONS.index(score_sums.scored), score_sums.metrics.index("mse")]
             shares = sorted(zip((errors / errors.sum()).tolist(), series.names, strict=True), reverse=True)
             most = ", ".join(f"{feature} {share:.0%}" for share, feature in shares[:LARGEST])
-            print(f"{path.name}  scaling={scaling:5}  {name:10}  MSE {100 * tally.scores()['mse']:.4f}e-2  {most}")
+            print(f"{path.name}  scaling={scaling:5}  {name:10}  MSE {100 * score_sums.scores()['mse']:.4f}e-2  {most}")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def test_a_forecaster_of_a_small_table_computes_in_one_thread(chosen, monkeypatc
 FORK = """
 import faulthandler, os, sys
 import torch
-from cru import Forecaster
+from cru import Forecaster, compute
 from tests.forecaster.test_stream import observations
 
 torch.set_num_threads(2)
@@ -124,6 +124,8 @@ def test_a_forked_process_answers_or_says_why_not(model_folder: Path, case: str,
     assert said != REFUSED or "`spawn`" in done.stdout
 
 
-def test_a_process_that_did_not_fork_is_never_refused() -> None:
-    compute.check_fork()
-    compute.check_fork()
+def test_a_process_that_did_not_fork_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "_pools_started", False)
+    for _ in range(2):
+        compute.check_fork()
+        assert compute._pools_started and not compute._pools_lost

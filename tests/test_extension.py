@@ -61,6 +61,7 @@ def drift(tmp_path, monkeypatch) -> str:
 def test_a_model_touches_two_places(drift, tmp_path) -> None:
     assert "drift" in done("list") and "a new model" in done("models") and "units" in done("models", "drift")
     assert model_style("drift").name == "Drift"
+    assert len({(style.light, style.dash) for style in map(model_style, MODELS)}) == len(MODELS)
     assert in_order(["mean", "drift", "cru"]) == ["cru", "drift", "mean"]
     record = run(tiny_settings("drift", options={"units": 3}), tmp_path / "r", splits=tiny_splits())
     assert record["epochs"] == 3 and record["model"] == "drift"

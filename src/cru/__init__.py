@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers
-    from cru import data, evaluation, forecaster, functional, layers, models, reporting, training
+    from cru import data, errors, evaluation, forecaster, functional, layers, models, reporting, training
     from cru.forecaster import Forecaster
     from cru.functional import Belief, FilterResult, Gain
     from cru.layers import CRU, RKN, FastCRU, PairedCRU, StructuralLayer
@@ -25,6 +25,7 @@ _HOME = {
     "FilterResult": "cru.functional",
     "Gain": "cru.functional",
     "data": "",
+    "errors": "",
     "evaluation": "",
     "forecaster": "",
     "functional": "",

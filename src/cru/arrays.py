@@ -32,7 +32,7 @@ def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
             return {entry.filename.removesuffix(".npy"): _array(archive.read(entry)) for entry in entries}
     except Exception as error:  # the readers of zip and npy raise many types of errors for manipulated bytes
         words = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
-        raise ValueError(f"the file is damaged: {words.rstrip('.')}") from None
+        raise ValueError(f"the file is damaged: {words}") from None
 
 
 def _array(content: bytes) -> np.ndarray:

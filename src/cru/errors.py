@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+__all__ = ["InputError", "MissingExtraError", "NotFittedError", "RunError"]  # the errors that users catch
+
 # Control characters, line separators, marks of the text direction, and undecodable bytes of file names.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -18,7 +20,7 @@ class InputError(ValueError):
 
     `render` makes the text at each boundary, because an argument has several names: `horizon` in Python, --horizon on
     the command line. ``rule`` and ``hint`` name other arguments in braces: "Give {duplicates='mean'}." Pass data of the
-    user as ``found`` or through `literal`.
+    user as ``found`` or through `literal`. Notes of the error (`add_note`) follow its text, see `full_message`.
 
     Args:
         argument: the Python argument. Without it, the error is about the ``column`` of a table, or about the table.
@@ -54,7 +56,11 @@ class InputError(ValueError):
         super().__init__(self.render({}))
 
     def render(self, names: Mapping[str, str]) -> str:
-        """Make the message. ``names`` maps arguments to their names at this boundary."""
+        """Make the message.
+
+        Args:
+            names: the names of the arguments at this boundary. An entry "duplicates=" is the text before a value.
+        """
 
         def substitute(text: str) -> str:
             return _ARGUMENT.sub(lambda found: _name(found, names), text)
@@ -72,7 +78,7 @@ class InputError(ValueError):
 
     def replace(self, **changes: Any) -> "InputError":
         """Make a copy with changed fields."""
-        return InputError(**(vars(self) | changes))
+        return _rebuild(vars(self) | changes)
 
     def without_arguments(self) -> "InputError":
         """Make a copy for a call that does not have the arguments of the hint."""
@@ -83,13 +89,42 @@ class InputError(ValueError):
 
 
 def _rebuild(parts: dict[str, Any]) -> InputError:
-    return InputError(**parts)
+    made = InputError(**{name: part for name, part in parts.items() if name != "__notes__"})
+    for note in parts.get("__notes__", ()):
+        made.add_note(note)
+    return made
 
 
 def _name(found: re.Match[str], names: Mapping[str, str]) -> str:
     if found[1] is None:
         return found[0][0]  # a doubled brace
+    value = (found[2] or "=")[1:].strip("'")
+    if value and f"{found[1]}=" in names:
+        return names[f"{found[1]}="] + value
     return names.get(found[1], f"`{found[1]}{found[2] or ''}`")
+
+
+def full_message(error: BaseException, names: Mapping[str, str] | None = None) -> str:
+    """Make one line of an error and its notes.
+
+    Args:
+        error: the error.
+        names: the names of the arguments at this boundary, see `InputError.render`.
+
+    >>> from cru.errors import InputError, full_message
+    >>> error = InputError("epochs", "be at least 1", 0)
+    >>> error.add_note("The file settings.json is damaged.")
+    >>> full_message(error, {"epochs": "--epochs"})
+    '--epochs must be at least 1, got 0. The file settings.json is damaged.'
+    """
+    text = error.render(names or {}) if isinstance(error, InputError) else str(error)
+    return " ".join(" ".join([text, *getattr(error, "__notes__", ())]).split())
+
+
+def explained(error: ValueError, reason: BaseException) -> ValueError:
+    """Return ``error`` with another error, its reason, as a note of one short line."""
+    error.add_note(f"The reason: {shorten(full_message(reason))}")
+    return error
 
 
 def literal(text: object) -> str:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from cru.files import MOST_TEXT, read_bounded
 
-Kind = TypeVar("Kind", bound="Schema")
-Positive = Annotated[float, Field(gt=0)]
+SchemaType = TypeVar("SchemaType", bound="Schema")
+PositiveNumber = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, lt=2**62)]
 Size = Annotated[int, Field(ge=1, lt=2**62)]
 Checksum = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -35,7 +35,7 @@ class OpenSchema(Schema):
     model_config = ConfigDict(extra="allow")
 
 
-def check(kind: type[Kind], found: Any, where: Path | str) -> Kind:
+def check(kind: type[SchemaType], found: Any, where: Path | str) -> SchemaType:
     """Validate a value with a schema.
 
     Args:

@@ -56,8 +56,8 @@ def test_sample_writes_a_table_that_fit_reads(tmp_path):
 
 
 def test_a_misspelt_dataset_gets_the_closest_match():
-    assert "did you mean 'physionet'?" in refused("data", "prepare", "phisionet")
-    assert "did you mean 'ushcn'?" in refused("data", "show", "uschn")
+    assert "Did you mean 'physionet'?" in refused("data", "prepare", "phisionet")
+    assert "Did you mean 'ushcn'?" in refused("data", "show", "uschn")
 
 
 def test_missing_folders_and_files(tmp_path):
@@ -95,7 +95,7 @@ def test_no_internet(monkeypatch, tmp_path):
     monkeypatch.setattr(physionet, "URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     message = refused("data", "prepare", "physionet")
-    assert "cannot download http://127.0.0.1:9/set-a.tar.gz" in message and "--data-dir" in message
+    assert "cannot download http://127.0.0.1:9/set-a.tar.gz" in message and "CRU_DATA_DIR" in message
     assert not [p for p in (tmp_path / "cache").glob("**/*") if p.is_file() and p.suffix != ".lock"]
 
 

@@ -82,7 +82,7 @@ def test_plot(model, table, horizon, place):
 
 
 def test_anomalies(place):
-    said = done("anomalies", "model", "observations.csv", "--level", "0.05", "--out", "judged.csv")
+    said = done("anomalies", "model", "observations.csv", "--significance", "0.05", "--out", "judged.csv")
     written = pl.read_csv("judged.csv", try_parse_dates=True).to_pandas()
     expected = Forecaster.load("model").anomalies("observations.csv", level=0.05)
     pd.testing.assert_frame_equal(written, expected, check_dtype=False)
@@ -90,7 +90,9 @@ def test_anomalies(place):
         f"{expected['anomaly'].sum()} of {len(expected):,} observations are anomalies. All are in judged.csv." in said
     )
     assert "observations are anomalies" in done("anomalies", "model", "--out", "own.parquet")  # the training table
-    assert "--level must be a probability" in refused("anomalies", "model", "--level", "5", "--out", "x.csv")
+    assert "--significance must be a probability" in refused(
+        "anomalies", "model", "--significance", "5", "--out", "x.csv"
+    )
     assert "must be a .csv or .parquet file" in refused("anomalies", "model", "--out", "x.xlsx")
     assert not (place / "x.csv").exists()
 
@@ -114,8 +116,8 @@ def test_a_long_table_with_chosen_values_and_averages(place):
     pd.concat([long, long.head(1)]).to_csv(place / "long.csv", index=False)
     words = ["fit", "long.csv", "--id", "station", "--time", "date", "--variable", "what", "--values", "value"]
     words += ["--model", "mean", "--out", "long"]
-    assert " at time 2024-" in refused(*words) and "Give --average to average them." in refused(*words)
-    done(*words, "--average", "--no-history")
+    assert " at time 2024-" in refused(*words) and "Give --duplicates mean to average them." in refused(*words)
+    done(*words, "--duplicates", "mean", "--no-history")
     assert "`table` must be given" in refused("forecast", "long", "--horizon", "1D", "--out", "x.csv")
 
 
@@ -261,7 +263,7 @@ def test_known_and_static_columns(tmp_path):
         (observation | {"known": {"dose": 1}}, "`known` of 'plan' must have a value at every time"),
         (observation | {"known": [1]}, "`known` must be a mapping"),
     ]
-    for extra in ((), ("--anomalies", "0.01")):
+    for extra in ((), ("--significance", "0.01")):
         text = "\n".join(map(json.dumps, [lines[0], *(line for line, _ in refusals), lines[1]]))
         result = CliRunner().invoke(app, ["stream", "clinic", *extra], input=text)
         assert result.exit_code == 0, result.exception

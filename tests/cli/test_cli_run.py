@@ -34,7 +34,7 @@ def test_run_then_resume_then_table(tmp_path):
     entry = json.loads((tmp_path / "results" / "ledger.jsonl").read_text())
     assert entry["series"] == {"train": 10, "validation": 4, "test": 4} and entry["shortened"]
     assert entry["changed"] == ["data.train", "training.batch_size", "training.epochs"]
-    assert "already holds a run" in refused(*words)
+    assert "which already holds a run. Give --resume to continue the run." in refused(*words)
     assert cru(*words, "--resume").exit_code == 0
     assert len((tmp_path / "results" / "ledger.jsonl").read_text().splitlines()) == 1
     table = cru("table")
@@ -185,7 +185,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
     said = refused("run", "pendulum-regression", *QUICK, "--out", tmp_path / "mine")
-    assert "must be a new or empty folder, or hold a run, but has config.json" in said
+    assert "--out must be a new or empty folder, or hold a run, got " in said and "which has config.json." in said
     assert [path.name for path in (tmp_path / "mine").glob("[!.]*")] == ["config.json"]
 
 

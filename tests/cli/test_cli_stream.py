@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cru import Forecaster
 from cru.cli import app
-from cru.cli.stream import Stop
+from cru.cli.stream import StopSignals
 from cru.forecaster.state_store import StateStore
 from tests.forecaster.test_stream import observations
 
@@ -55,12 +55,12 @@ def test_a_prediction_for_each_observation_and_each_query(folder) -> None:
 def test_observations_are_judged_on_request(folder) -> None:
     live = Forecaster.load(folder).stream()
     wild = {"id": "a", "time": 3.0, "values": {"warm": 900.0}}
-    first, second, asked = stream(folder, [OBSERVATION, wild, {"id": "a", "time": 4.0}], "--anomalies", "0.01")
+    first, second, asked = stream(folder, [OBSERVATION, wild, {"id": "a", "time": 4.0}], "--significance", "0.01")
     assert first["anomalies"] == live.anomalies("a", 1.5, OBSERVATION["values"], update=True)
     assert second["anomalies"] == live.anomalies("a", 3.0, wild["values"]) and second["anomalies"]["warm"]["anomaly"]
     assert "anomalies" not in asked and second["predictions"].keys() == {"warm", "wet"}
-    result = CliRunner().invoke(app, ["stream", str(folder), "--anomalies", "2"], input=b"")
-    assert result.exit_code == 2 and "--anomalies must be a probability" in result.output
+    result = CliRunner().invoke(app, ["stream", str(folder), "--significance", "2"], input=b"")
+    assert result.exit_code == 2 and "--significance must be a probability" in result.output
 
 
 def test_a_stream_starts_from_a_table(folder, tmp_path) -> None:
@@ -106,8 +106,8 @@ def test_a_wrong_line_gets_an_error_and_the_stream_continues(folder) -> None:
     assert [answer.get("line") for answer in answers] == [None, *range(2, len(bad) + 2), None]
     for answer, said in zip(answers[1:-1], bad.values(), strict=True):
         assert answer["error"].startswith(said) and len(answer["error"]) < 200, answer
-    assert answers[9]["error"].endswith("Sort the observations, or give --drop-late.")
-    dropped = stream(folder, [OBSERVATION, OBSERVATION | {"time": 1.0}], "--drop-late")[1]
+    assert answers[9]["error"].endswith("Sort the observations, or give --late drop.")
+    dropped = stream(folder, [OBSERVATION, OBSERVATION | {"time": 1.0}], "--late", "drop")[1]
     assert dropped == {"id": "a", "time": 1.0, "dropped": "late"}
 
 
@@ -191,7 +191,7 @@ def test_a_closed_standard_input_or_output_is_one_sentence(folder, closed: str, 
 def test_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Stop():
+        with StopSignals():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

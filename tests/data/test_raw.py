@@ -107,7 +107,7 @@ def test_a_source_without_checksum_is_never_resumed(server, tmp_path):
 def test_no_internet_and_a_missing_file_are_one_sentence(server, tmp_path):
     with pytest.raises(OSError, match=r"the server responds with 404"):
         fetch(server, tmp_path, name="other.bin")
-    with pytest.raises(OSError, match=r"cannot download .*ConnectionError.*--data-dir"):
+    with pytest.raises(OSError, match=r"cannot download .*ConnectionError.*CRU_DATA_DIR"):
         raw.download("http://127.0.0.1:9/", {"file.bin": SHA256}, "y", cache=tmp_path, progress=False)
     assert not list((tmp_path / "raw" / "y").iterdir())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import cru
-from cru.evaluation import Tally, evaluate, predict
+from cru.evaluation import ScoreSums, evaluate, predict
 from cru.evaluation.metrics import gaussian_crps, rubanova_mse
 from cru.models import Prediction, create, spec_of
 from tests.training.tiny import tiny_series, tiny_splits
@@ -29,9 +29,9 @@ def predictions(series, *, seed=0):
 
 def test_every_metric_against_scipy_entry_by_entry(series):
     batch, prediction = predictions(series)
-    tally = Tally(series.target_shape, "gaussian")
-    tally.add(prediction, batch)
-    scores = tally.scores()
+    score_sums = ScoreSums(series.target_shape, "gaussian")
+    score_sums.add(prediction, batch)
+    scores = score_sums.scores()
     for region, mask in (("all", batch.target_mask), ("hidden", batch.target_mask & batch.hidden)):
         x, mean = batch.targets[mask].double().numpy(), prediction.mean[mask].double().numpy()
         std = prediction.var[mask].double().sqrt().numpy()
@@ -54,9 +54,9 @@ def test_crps_is_the_integral_that_defines_it(z):
 
 def test_features_apart_add_up_to_the_whole(series):
     batch, prediction = predictions(series)
-    tally = Tally(series.target_shape, "gaussian")
-    tally.add(prediction, batch)
-    scores, counts = tally.scores(), batch.target_mask.sum((0, 1)).double()
+    score_sums = ScoreSums(series.target_shape, "gaussian")
+    score_sums.add(prediction, batch)
+    scores, counts = score_sums.scores(), batch.target_mask.sum((0, 1)).double()
     by_feature = torch.tensor(scores.features["all"]["mse"], dtype=torch.float64)
     assert float((by_feature * counts).sum() / counts.sum()) == pytest.approx(scores["mse"])
     first = batch.target_mask[..., 0]
@@ -109,9 +109,9 @@ def test_pictures_have_a_bernoulli_likelihood():
 def test_a_nan_prediction_is_not_hidden(series):
     batch, prediction = predictions(series)
     prediction.mean[0, 0, :] = torch.nan
-    tally = Tally(series.target_shape, "gaussian")
-    tally.add(prediction, batch)
-    assert math.isnan(tally.scores()["mse"])
+    score_sums = ScoreSums(series.target_shape, "gaussian")
+    score_sums.add(prediction, batch)
+    assert math.isnan(score_sums.scores()["mse"])
 
 
 def test_predict_leaves_the_mode_of_the_model(series):
@@ -132,9 +132,9 @@ def test_the_mean_over_series_and_features_of_each_ones_own_error():
     given |= {name: torch.tensor(mask) for name in ("mask", "target_mask", "hidden")}
     times, lengths = torch.arange(6.0, dtype=torch.float64).expand(4, 6), torch.full((4,), 6)
     batch = cru.data.Batch(times=times, lengths=lengths, ids=tuple("abcd"), **given)
-    tally = Tally(target_shape=(3,), likelihood="gaussian")
-    tally.add(Prediction(torch.tensor(mean), torch.ones(shape, dtype=torch.float64)), batch)
-    found = tally.scores().features["all"]["mse_of_series"]
+    score_sums = ScoreSums(target_shape=(3,), likelihood="gaussian")
+    score_sums.add(Prediction(torch.tensor(mean), torch.ones(shape, dtype=torch.float64)), batch)
+    found = score_sums.scores().features["all"]["mse_of_series"]
     own = np.zeros((4, 3))
     for i, f in np.ndindex(4, 3):
         errors = (targets - mean)[i, mask[i, :, f], f]

@@ -36,7 +36,8 @@ def test_construction(arguments: dict, sentence: str) -> None:
 
 def test_defaults_never_crash() -> None:
     for hidden_size in (2, 4, 6):
-        cru.CRU(1, hidden_size)(torch.randn(1, 2, 1), torch.arange(2.0))
+        states, last = cru.CRU(1, hidden_size)(torch.randn(1, 2, 1), torch.arange(2.0))
+        assert states.shape == (1, 2, hidden_size) and all(torch.isfinite(part).all() for part in (states, *last[:4]))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from cru.evaluation.diagnosis import calibration, error_by_gap
+from cru.evaluation.diagnostics import calibration, error_by_gap
 from cru.models import MODELS
 from cru.reporting import figures
 from cru.reporting.figures.comparisons import Learning

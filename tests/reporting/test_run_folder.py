@@ -26,7 +26,7 @@ def test_a_run_is_read_back(pendulum_runs):
 
 def test_the_predictions_of_the_page_give_the_score_of_the_ledger(pendulum_runs):
     for tested in predict_test_series(find_folders([pendulum_runs])):
-        square = np.concatenate([((o.targets - o.mean) ** 2).ravel() for o in tested.outputs])
+        square = np.concatenate([((o.targets - o.mean) ** 2).ravel() for o in tested.predictions])
         score = tested.folder.record["scores"]["best"]["test"]["all"]["mse"]
         assert square.mean() == pytest.approx(score, rel=1e-5)
         assert tested.error_unit == ("–" if "regression" in tested.folder.title else "share of full brightness")
@@ -90,11 +90,14 @@ def test_settings_of_other_programs_are_passed_over(pendulum_runs, tmp_path):
         (tmp_path / name / "settings.json").write_text(text)
     assert [folder.path for folder in find_folders([tmp_path])] == [run]
     (run / "settings.json").write_text("{")  # of a run, so that it has to be said
-    with pytest.raises(ValueError, match=rf"in {re.escape(str(run))} .*is truncated"):
+    with pytest.raises(ValueError, match=rf"(?s)in {re.escape(str(run))} cannot be read.*is truncated"):
         find_folders([tmp_path])
 
 
 def test_a_setting_that_is_not_known_is_said_with_its_file(tmp_path):
     (tmp_path / "settings.json").write_text('{"data": {}, "model": {}, "modle": 1}')
-    with pytest.raises(ValueError, match=rf"{re.escape(str(tmp_path))}.settings.json: there is no setting `modle`"):
+    with pytest.raises(
+        ValueError,
+        match=rf"{re.escape(str(tmp_path))}.settings.json must hold valid settings of a run\.\n.*no setting `modle`",
+    ):
         find_folders([tmp_path])

@@ -219,7 +219,7 @@ def test_options_of_a_model_of_the_wrong_kind_are_one_sentence():
         "model.full=abc",
     ]
     done = subprocess.run(words, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "cru: `full` must be True or False or None, got 'abc'.\n")
+    assert (done.returncode, done.stderr) == (2, "cru: `model.full` must be True or False or None, got 'abc'.\n")
 
 
 def test_the_seed_of_the_data_is_apart_from_that_of_the_run():

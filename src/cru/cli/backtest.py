@@ -5,7 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
-from cru.cli.options import AllowCode, Between, Cuts, Jobs, Level, ModelFolder, as_cuts, as_length, find_own_code
+from cru.cli.options import (
+    AllowCode,
+    Between,
+    Cuts,
+    Horizon,
+    Jobs,
+    Level,
+    ModelFolder,
+    Observations,
+    as_cuts,
+    as_time,
+    load_forecaster,
+)
 from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_errors, print_scores, wide_rows
 
@@ -14,10 +26,8 @@ MICROSECONDS = 3.6e9  # in an hour
 
 def backtest(
     model: ModelFolder,
-    horizon: Annotated[
-        str, typer.Option(help='Longest lead time of the predictions: "30D", "6h", or a number if times are numbers.')
-    ],
-    table: Annotated[Path | None, typer.Argument(help="Observations. Default: the training table.")] = None,
+    horizon: Horizon,
+    table: Observations = None,
     every: Between = None,
     cuts: Cuts = "5",
     refit: Annotated[
@@ -38,14 +48,12 @@ def backtest(
 ) -> None:
     """Cut every series at several times, predict the observations after each cut, and score model and baselines."""
     from cru.data.table_files import write_file
-    from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
 
     if out is not None:
         check_ending(out)
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
-    steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
+    forecaster = load_forecaster(model, allow_code=allow_code)
+    steps = {"horizon": as_time(horizon, forecaster.clock_), "every": as_time(every, forecaster.clock_)}
     chosen, console = as_cuts(cuts, forecaster.clock_), make_console()
     with print_warnings(console):
         found = forecaster.backtest(table, **steps, cuts=chosen, refit=refit, level=level or [50, 90], n_jobs=n_jobs)

@@ -5,7 +5,30 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import Between, By, Cuts, Jobs, Known, Static, as_cuts, as_known, as_names, as_time, find_own_code
+from cru.cli.options import (
+    Between,
+    By,
+    Cuts,
+    Duplicates,
+    DuplicatesChoice,
+    Epochs,
+    Horizon,
+    IdColumn,
+    Jobs,
+    Known,
+    Minutes,
+    Seed,
+    Static,
+    TimeColumn,
+    TrainingTable,
+    ValueColumns,
+    VariableColumn,
+    as_cuts,
+    as_known,
+    as_names,
+    as_time,
+    find_own_code,
+)
 from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_scores
 
@@ -13,36 +36,24 @@ AUTO = "auto"  # name of the default model
 
 
 def compare(
-    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per observation.")],
-    time: Annotated[str, typer.Option(help="Column of times: numbers, or dates like 2024-01-31T12:00.")],
-    horizon: Annotated[
-        str, typer.Option(help='Longest lead time of the forecasts: "30D", "6h", or a number if times are numbers.')
-    ],
+    table: TrainingTable,
+    time: TimeColumn,
+    horizon: Horizon,
     models: Annotated[
         str, typer.Option(help="Models of `cru models`, separated by commas. auto is the default of `cru fit`.")
     ] = AUTO,
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Column of series names. Without it, there is one series.")
-    ] = None,
-    values: Annotated[
-        str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
-    ] = None,
-    variable: Annotated[
-        str | None, typer.Option(help="Column of variable names, for a long table (one row per value).")
-    ] = None,
+    id_: IdColumn = None,
+    values: ValueColumns = None,
+    variable: VariableColumn = None,
     known: Known = None,
     static: Static = None,
-    average: Annotated[
-        bool, typer.Option("--average", help="Average the rows of a series that have the same time.")
-    ] = False,
+    duplicates: Duplicates = DuplicatesChoice.refuse,
     every: Between = None,
     cuts: Cuts = "1",
     by: By = "",
-    epochs: Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)] = None,
-    minutes: Annotated[
-        float, typer.Option(help="Limit of each training, in minutes of processor time. 0 means no limit.", min=0.0)
-    ] = 4.0,
-    seed: Annotated[int, typer.Option(help="Seed of the split, initial weights and withheld values.", min=0)] = 0,
+    epochs: Epochs = None,
+    minutes: Minutes = 4.0,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Output file for the scores: .csv or .parquet.")] = None,
     n_jobs: Jobs = 1,
 ) -> None:
@@ -67,13 +78,13 @@ def compare(
         find_own_code(name)
         forecasters[name] = Forecaster(**settings) if name == AUTO else Forecaster(name, **settings)  # type: ignore[arg-type]
         entry(forecasters[name].model)
-    chosen = tuple(name.strip() for name in values.split(",")) if values else None
+    chosen = as_names(values)
     asked = Columns(
         id=id_,
         time=time,
-        values=chosen,
+        values=None if chosen is None else tuple(chosen),
         variable=variable,
-        duplicates="mean" if average else "refuse",
+        duplicates=duplicates.value,
         known=check_known(as_known(known)),
         static=check_static(as_names(static)),
     )

@@ -1,17 +1,18 @@
 """Error messages of commands, as one sentence without a traceback, and their exit codes."""
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
-from cru.errors import InputError, RunError, printable
+from cru.errors import RunError, full_message, printable
 
 FAILED = 1  # the run started and could not continue
 USER_ERROR = 2
 INTERRUPTED = 130  # the code of a shell for a command that Ctrl-C ended
 _UsageError: Any = typer.BadParameter.__base__  # of click, which typer includes
-_OTHER_NAMES = {"duplicates": "average", "late": "drop_late"}  # Python arguments whose option has another name
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -45,9 +46,7 @@ class ErrorHandlingGroup(TyperGroup):
         """Render an error with the names of the options of this command, followed by its notes."""
         if isinstance(error, OSError) and error.strerror:  # from the operating system
             return f"{error.strerror}: {error.filename}." if error.filename else f"{error.strerror}."
-        if isinstance(error, InputError):
-            return " ".join(error.render(option_names(self.get_command(ctx, ctx.invoked_subcommand))).split())
-        return " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
+        return full_message(error, option_names(self.get_command(ctx, ctx.invoked_subcommand)))
 
 
 def print_usage_error(error: Any) -> NoReturn:
@@ -61,11 +60,23 @@ def print_usage_error(error: Any) -> NoReturn:
     raise typer.Exit(USER_ERROR)
 
 
+def as_command(function: Callable[..., None]) -> Any:
+    """Return a function with annotated options as a command."""
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return get_command(app)
+
+
 def option_names(command: Any) -> dict[str, str]:
-    """Map the Python arguments that are options of a command, or of the commands of a group, to those options."""
+    """Map the Python arguments that are options of a command, or of the commands of a group, to those options.
+
+    An option with a value has two entries: {"seed": "--seed", "seed=": "--seed "}. A flag has the first only.
+    """
     names: dict[str, str] = {}
     for below in getattr(command, "commands", {}).values():
         names |= option_names(below)
-    options = {param.name: param.opts[0] for param in command.params if param.param_type_name == "option"}
-    names |= {name.rstrip("_"): option for name, option in options.items()}
-    return names | {name: options[other] for name, other in _OTHER_NAMES.items() if other in options}
+    for param in command.params:
+        if param.param_type_name == "option":
+            name = param.name.rstrip("_")
+            names |= {name: param.opts[0]} | ({} if param.is_flag else {f"{name}=": f"{param.opts[0]} "})
+    return names

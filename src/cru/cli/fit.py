@@ -5,25 +5,35 @@ from typing import Annotated, Any
 
 import typer
 
-from cru.cli.options import Known, Static, as_known, as_names, find_own_code
+from cru.cli.options import (
+    Duplicates,
+    DuplicatesChoice,
+    Epochs,
+    IdColumn,
+    Known,
+    Minutes,
+    Seed,
+    Static,
+    TimeColumn,
+    TrainingTable,
+    ValueColumns,
+    VariableColumn,
+    as_known,
+    as_names,
+    find_own_code,
+)
 from cru.cli.printing import make_console, print_warnings
 from cru.cli.scores import print_better_baselines, print_errors
 from cru.errors import InputError
 
 
 def fit(
-    table: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per observation.")],
-    time: Annotated[str, typer.Option(help="Column of times: numbers, or dates like 2024-01-31T12:00.")],
+    table: TrainingTable,
+    time: TimeColumn,
     out: Annotated[Path, typer.Option(help="Folder of the model. An existing model is replaced.")],
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Column of series names. Without it, there is one series.")
-    ] = None,
-    values: Annotated[
-        str | None, typer.Option(help="Columns of values, separated by commas. Default: all other columns.")
-    ] = None,
-    variable: Annotated[
-        str | None, typer.Option(help="Column of variable names, for a long table (one row per value).")
-    ] = None,
+    id_: IdColumn = None,
+    values: ValueColumns = None,
+    variable: VariableColumn = None,
     kinds: Annotated[
         str | None,
         typer.Option(
@@ -33,9 +43,7 @@ def fit(
     ] = None,
     known: Known = None,
     static: Static = None,
-    average: Annotated[
-        bool, typer.Option("--average", help="Average the rows of a series that have the same time.")
-    ] = False,
+    duplicates: Duplicates = DuplicatesChoice.refuse,
     model: Annotated[str, typer.Option(help="A model of `cru models`, or module:Class of your own.")] = "mlp",
     base: Annotated[
         bool,
@@ -44,11 +52,9 @@ def fit(
         ),
     ] = True,
     calendar: Annotated[bool, typer.Option(help="Use hour, weekday and season if times are dates.")] = True,
-    epochs: Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)] = None,
-    minutes: Annotated[
-        float, typer.Option(help="Limit of the training, in minutes of processor time. 0 means no limit.", min=0.0)
-    ] = 4.0,
-    seed: Annotated[int, typer.Option(help="Seed of the split, initial weights and withheld values.", min=0)] = 0,
+    epochs: Epochs = None,
+    minutes: Minutes = 4.0,
+    seed: Seed = 0,
     history: Annotated[bool, typer.Option(help="Store the observations in the folder, for `cru forecast`.")] = True,
 ) -> None:
     """Fit a model to a table of irregular observations. Write a folder for `forecast`, `impute`, `plot`, `stream`.
@@ -64,11 +70,10 @@ def fit(
     stored = "Stored" if not out.exists() or not any(out.iterdir()) else "Stored in place of the older model"
     over = "structural" if base else None
     forecaster = Forecaster(model, base=over, epochs=epochs, minutes=minutes or None, seed=seed, calendar=calendar)
-    chosen = [name.strip() for name in values.split(",")] if values else None
     columns: dict[str, Any] = {
         "id": id_,
         "time": time,
-        "values": chosen,
+        "values": as_names(values),
         "variable": variable,
         "kinds": _parse_kinds(kinds),
     }
@@ -76,7 +81,7 @@ def fit(
     console = make_console()
     try:
         with print_warnings(console):
-            forecaster.fit(table, **columns, duplicates="mean" if average else "refuse")
+            forecaster.fit(table, **columns, duplicates=duplicates.value)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("nothing is stored, because nothing is fitted yet or Ctrl-C came twice.") from None
     forecaster.save(out, history=history)

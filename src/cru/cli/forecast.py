@@ -5,19 +5,15 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, Level, ModelFolder, TableFile, as_length, find_own_code
+from cru.cli.options import AllowCode, Horizon, Level, ModelFolder, Observations, TableFile, as_time, load_forecaster
 from cru.cli.printing import make_console, print_warnings
 
 
 def forecast(
     model: ModelFolder,
-    horizon: Annotated[
-        str, typer.Option(help='Longest lead time of the forecasts: "30D", "6h", or a number if times are numbers.')
-    ],
+    horizon: Horizon,
     out: TableFile,
-    table: Annotated[
-        Path | None, typer.Argument(help="Observations to start from. Default: the training table.")
-    ] = None,
+    table: Observations = None,
     every: Annotated[str | None, typer.Option(help="Step between forecasts. Default: about the typical gap.")] = None,
     known: Annotated[
         Path | None,
@@ -28,13 +24,11 @@ def forecast(
 ) -> None:
     """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
     from cru.data.table_files import write_file
-    from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
 
     check_ending(out)
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
-    steps = {"horizon": as_length(horizon, forecaster), "every": as_length(every, forecaster)}
+    forecaster = load_forecaster(model, allow_code=allow_code)
+    steps = {"horizon": as_time(horizon, forecaster.clock_), "every": as_time(every, forecaster.clock_)}
     console = make_console()
     with print_warnings(console):
         predictions = forecaster.forecast(table, **steps, level=level or [50, 90], known=known)

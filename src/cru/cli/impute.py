@@ -1,31 +1,22 @@
 """``cru impute``: estimates of every missing value of a table."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from cru.cli.options import AllowCode, Level, ModelFolder, TableFile, find_own_code
+from cru.cli.options import AllowCode, Level, ModelFolder, Observations, TableFile, load_forecaster
 from cru.cli.printing import make_console, print_warnings
 
 
 def impute(
     model: ModelFolder,
     out: TableFile,
-    table: Annotated[
-        Path | None, typer.Argument(help="Table with the columns of the training table. Default: the training table.")
-    ] = None,
+    table: Observations = None,
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
     """Estimate missing values and write a long table: id, time, variable, mean, std and intervals."""
     from cru.data.table_files import write_file
-    from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
 
     check_ending(out)
-    find_own_code(allow_code=allow_code)
-    forecaster, console = Forecaster.load(model, allow_code=allow_code), make_console()
+    forecaster, console = load_forecaster(model, allow_code=allow_code), make_console()
     with print_warnings(console):
         predictions = forecaster.impute(table, level=level or [50, 90])
         write_file(predictions, out)

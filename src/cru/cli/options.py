@@ -2,6 +2,7 @@
 
 import re
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +19,58 @@ DataDir = Annotated[
     typer.Option(help="Folder with the raw files. Default: CRU_DATA_DIR, or a download from the source."),
 ]
 FigureFile = Annotated[Path | None, typer.Option(help="Output file: .png, .svg or .pdf. Default: NAME.png.")]
+
+TrainingTable = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per observation.")]
+TimeColumn = Annotated[str, typer.Option("--time", help="Column of times: numbers, or dates like 2024-01-31T12:00.")]
+IdColumn = Annotated[str | None, typer.Option("--id", help="Column of series names. Without it, there is one series.")]
+ValueColumns = Annotated[
+    str | None,
+    typer.Option("--values", help="Columns of values, separated by commas. Default: all other columns."),
+]
+VariableColumn = Annotated[
+    str | None,
+    typer.Option("--variable", help="Column of variable names, for a long table (one row per value)."),
+]
+Epochs = Annotated[int | None, typer.Option(help="Largest number of epochs.", min=1)]
+Minutes = Annotated[
+    float, typer.Option(help="Limit of each training, in minutes of processor time. 0 means no limit.", min=0.0)
+]
+Seed = Annotated[int, typer.Option(help="Seed of the split, initial weights and withheld values.", min=0)]
+
+
+class DuplicatesChoice(StrEnum):
+    """The handling of rows of a series that have the same time."""
+
+    refuse = "refuse"
+    mean = "mean"
+
+
+Duplicates = Annotated[
+    DuplicatesChoice, typer.Option(help="Rows of a series with the same time: refuse them, or take their mean.")
+]
+
+
+class LateChoice(StrEnum):
+    """The handling of an observation before the last one of its series."""
+
+    refuse = "refuse"
+    drop = "drop"
+
+
+Late = Annotated[
+    LateChoice,
+    typer.Option(
+        help="Observations that arrive after a later one of their series: respond with an error, or drop them."
+    ),
+]
 ModelFolder = Annotated[Path, typer.Argument(help="A folder that `cru fit` wrote.")]
+Observations = Annotated[
+    Path | None, typer.Argument(help="Table with the columns of the training table. Default: the training table.")
+]
 TableFile = Annotated[Path, typer.Option(help="Output file: .csv or .parquet.")]
+Horizon = Annotated[
+    str, typer.Option(help='Longest lead time of the predictions: "30D", "6h", or a number if times are numbers.')
+]
 Level = Annotated[
     list[float] | None,
     typer.Option(help="Level of an interval in per cent. Repeat the option for several. Default: 50 and 90."),
@@ -51,9 +102,12 @@ def find_own_code(model: str = "", *, allow_code: bool = False) -> None:
         sys.path.append(str(Path.cwd()))
 
 
-def as_length(text: str | None, forecaster: "Forecaster") -> float | str | None:
-    """Convert a duration to a number if times are numbers. The forecaster checks the result."""
-    return as_time(text, forecaster.clock_)
+def load_forecaster(folder: Path, *, allow_code: bool) -> "Forecaster":
+    """Load a forecaster, with a model of the current folder if the user allows its code."""
+    from cru.forecaster import Forecaster
+
+    find_own_code(allow_code=allow_code)
+    return Forecaster.load(folder, allow_code=allow_code)
 
 
 def as_time(text: str | None, clock: "Clock") -> float | str | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cru.cli.options import AllowCode, ModelFolder, as_length, find_own_code
+from cru.cli.options import AllowCode, ModelFolder, as_time, load_forecaster
 from cru.cli.printing import make_console, print_warnings
 
 
@@ -26,22 +26,20 @@ def plot(
     allow_code: AllowCode = False,
 ) -> None:
     """Draw the observations of a series, the mean, the 50 and 90 % intervals, and the gaps."""
-    from cru.forecaster import Forecaster
     from cru.forecaster.plot import draw, one_series
     from cru.reporting.figures import check_path, save
 
     if out is not None:
         check_path(out)  # before the long computation
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
+    forecaster = load_forecaster(model, allow_code=allow_code)
     observations, name = one_series(forecaster, table, series)
     console = make_console()
     with print_warnings(console):
         figure = draw(
             forecaster,
             observations,
-            horizon=as_length(horizon, forecaster),
-            last=as_length(last, forecaster),
+            horizon=as_time(horizon, forecaster.clock_),
+            last=as_time(last, forecaster.clock_),
             variable=variable,
             components=components,
         )

@@ -4,15 +4,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cru.cli.options import AllowCode, ModelFolder, as_length, find_own_code
-from cru.errors import InputError
+from cru.cli.error_handling import as_command, option_names
+from cru.cli.options import AllowCode, Late, LateChoice, ModelFolder, as_time, load_forecaster
+from cru.errors import InputError, full_message
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
@@ -25,12 +26,7 @@ def stream(
         list[float] | None,
         typer.Option(help="Level of an interval in per cent. Repeat the option for several. Default: 90."),
     ] = None,
-    drop_late: Annotated[
-        bool,
-        typer.Option(
-            "--drop-late", help="Drop observations that arrive after a later one of their series, without an error."
-        ),
-    ] = False,
+    late: Late = LateChoice.refuse,
     start: Annotated[
         Path | None,
         typer.Option(
@@ -40,7 +36,7 @@ def stream(
     state: Annotated[
         Path | None, typer.Option(help="Continue from this file if it exists, and store the state in it at the end.")
     ] = None,
-    anomalies: Annotated[
+    significance: Annotated[
         float | None,
         typer.Option(
             help="Also write the p-value of each observation. An anomaly has a smaller one than this level, say 0.001."
@@ -56,7 +52,6 @@ def stream(
     they are those of the observation. The response to an invalid line is {"line": 3, "error": "..."}, and the stream
     continues.
     """
-    from cru.forecaster import Forecaster
     from cru.forecaster.anomalies import check_level
     from cru.forecaster.queries import check_levels
     from cru.locks import only_process
@@ -65,12 +60,10 @@ def stream(
     for name, opened in (("input", sys.stdin), ("output", sys.stdout)):
         if opened is None:
             raise ValueError(f"standard {name} must be open, got a closed one. Connect a file or a pipe to it.")
-    find_own_code(allow_code=allow_code)
-    forecaster = Forecaster.load(model, allow_code=allow_code)
-    gap = 0.0 if ahead is None else forecaster.clock_.duration(as_length(ahead, forecaster), "ahead")
+    forecaster = load_forecaster(model, allow_code=allow_code)
+    gap = 0.0 if ahead is None else forecaster.clock_.duration(as_time(ahead, forecaster.clock_), "ahead")
     levels = check_levels(level or [90])
-    anomaly_level = None if anomalies is None else check_level(anomalies, "anomalies")
-    late = "drop" if drop_late else "refuse"
+    anomaly_level = None if significance is None else check_level(significance, "significance")
     if state is None:
         alone: Any = nullcontext()
     else:
@@ -81,19 +74,24 @@ def stream(
         alone = only_process(place.with_name(f".{place.name}.lock"), refusal)
     with alone:
         kept = state if state is not None and state.exists() else None
-        live = forecaster.stream(late=late, state=kept)
+        live = forecaster.stream(late=late.value, state=kept)
         if start is not None and kept is None:
             live.update_many(start)
-        _stream(live, gap, levels, anomaly_level, state)
+        _stream(live, gap, levels, anomaly_level, state, option_names(as_command(stream)))
 
 
 def _stream(
-    live: "Stream", gap: float, levels: tuple[float, ...], anomaly_level: float | None, state: Path | None
+    live: "Stream",
+    gap: float,
+    levels: tuple[float, ...],
+    anomaly_level: float | None,
+    state: Path | None,
+    names: Mapping[str, str],
 ) -> None:
     """Respond to all lines of standard input, then store the state."""
-    with Stop() as stop:
+    with StopSignals() as stop:
         try:
-            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop, anomaly_level):
+            for response in respond_all(live, sys.stdin.buffer, gap, levels, stop, anomaly_level, names):
                 sys.stdout.write(json.dumps(response) + "\n")
                 sys.stdout.flush()
         except BrokenPipeError:  # the reader has closed the pipe
@@ -106,7 +104,7 @@ def _stream(
                 live.save(state)
 
 
-class Stop:
+class StopSignals:
     """Handler of SIGINT, SIGTERM and SIGHUP. The first signal ends the stream, but not within a line.
 
     A partly processed line would leave a wrong state. A second signal does not interrupt the saving of the state. The
@@ -117,7 +115,7 @@ class Stop:
     def __init__(self) -> None:
         self.requested = self.busy = False
 
-    def __enter__(self) -> "Stop":
+    def __enter__(self) -> "StopSignals":
         numbers = [signal.SIGINT, signal.SIGTERM]
         hangup = getattr(signal, "SIGHUP", None)  # not on Windows
         if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # `nohup` ignores it
@@ -137,7 +135,13 @@ class Stop:
 
 
 def respond_all(
-    live: "Stream", lines: Any, gap: float, levels: tuple[float, ...], stop: Stop, anomaly_level: float | None = None
+    live: "Stream",
+    lines: Any,
+    gap: float,
+    levels: tuple[float, ...],
+    stop: StopSignals,
+    anomaly_level: float | None,
+    names: Mapping[str, str],
 ) -> Iterator[dict[str, Any]]:
     """Yield a response for each line that is not blank, until the end of the input or a stop signal.
 
@@ -148,6 +152,7 @@ def respond_all(
         levels: the levels of the intervals, in per cent.
         stop: the handler of signals.
         anomaly_level: the level below which a p-value is an anomaly. None: no p-values.
+        names: the options of the command by their Python arguments, for errors.
 
     Raises:
         KeyboardInterrupt: a signal arrived.
@@ -159,8 +164,7 @@ def respond_all(
         try:
             response = respond(live, line, gap, levels, anomaly_level)
         except (ValueError, OverflowError) as error:
-            sentence = error.render({"late": "--drop-late"}) if isinstance(error, InputError) else str(error)
-            response = {"line": number, "error": " ".join(sentence.split())}
+            response = {"line": number, "error": full_message(error, names)}
         stop.busy = False
         yield response
         if stop.requested:  # a signal arrived during this line

@@ -15,7 +15,7 @@ import numpy as np
 from cru.compute import check_fork
 from cru.errors import InputError, MissingExtraError, literal
 
-Kind = Literal["number", "text", "date", "datetime", "other"]
+ColumnType = Literal["number", "text", "date", "datetime", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: ColumnType
     values: np.ndarray
     dtype: str
     texts: tuple[str, ...] = ()

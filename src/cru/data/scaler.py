@@ -11,7 +11,7 @@ from cru.errors import InputError
 from cru.shapes import Bool, Float
 
 Array = TypeVar("Array", np.ndarray, Tensor)
-Kind = Literal["standard", "min-max"]
+ScalingMethod = Literal["standard", "min-max"]
 LARGEST_EXPONENT = 60.0  # limit for the inverse of the logarithm
 ROUNDING = 1e-14  # relative rounding error of the deviation of a constant
 
@@ -38,7 +38,7 @@ class Scaler:
     def fit(
         values: Float[np.ndarray, "row feature"],
         mask: Bool[np.ndarray, "row feature"],
-        kind: Kind = "standard",
+        kind: ScalingMethod = "standard",
         *,
         through_zero: bool = False,
         log_scale: tuple[float, ...] = (),

@@ -10,7 +10,7 @@ import torch
 
 from cru.data.batch import Batch
 from cru.data.scaler import Scaler
-from cru.errors import InputError
+from cru.errors import InputError, literal
 from cru.shapes import Bool, Float64, Int, Int64, Shaped
 
 SHORT_SERIES = 100  # time points; padding shorter series costs little
@@ -157,12 +157,11 @@ class SeriesSet:
     def scaled_by(self, scaler: Scaler) -> "SeriesSet":
         """Scale the values, and attach the scaler for the inverse. Missing entries stay 0."""
         if self.task is not None:
-            raise ValueError("`series` must be scaled before its task is chosen: its targets are in the old units.")
+            rule = "be scaled before its task is chosen: its targets are in the old units"
+            raise InputError("series", rule)
         if self.input_shape != (len(scaler.shift),):
-            raise ValueError(
-                f"`scaler` must have been fitted on the same features: it has {len(scaler.shift)}, "
-                f"the series {self.input_shape}."
-            )
+            found = f"it has {len(scaler.shift)}, the series {self.input_shape}"
+            raise InputError("scaler", f"have been fitted on the same features: {found}")
         scaled = np.where(self.mask, scaler.transform(self.values), self.values.dtype.type(0))
         return dataclasses.replace(self, values=scaled, scaler=scaler)
 
@@ -301,17 +300,16 @@ def make_series(
             found, time = f"an infinity in series {ids[series_of_row(row, offsets)]}", float(times[row])
             raise InputError(argument, "be finite, with NaN for missing", found, column=name, time=time)
     if not np.isfinite(times).all():
-        raise ValueError(f"`times` must be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not.")
+        raise InputError("times", f"be finite: {(~np.isfinite(times)).sum()} of {len(times)} are not")
     falls = np.diff(times) < 0
     starts = offsets[1:-1]
     falls[starts[(starts > 0) & (starts < len(times))] - 1] = False  # the next series may begin earlier
     if falls.any():
         row = int(falls.argmax())
         series = series_of_row(row, offsets)
-        raise ValueError(
-            f"`times` must not decrease: series {ids[series]} goes from {times[row]:g} to {times[row + 1]:g} "
-            f"at step {row + 1 - int(offsets[series])}. Sort each series by time."
-        )
+        found = f"series {ids[series]} goes from {times[row]:g} to {times[row + 1]:g}"
+        rule = literal(f"not decrease: {found} at step {row + 1 - int(offsets[series])}")
+        raise InputError("times", rule, hint="Sort each series by time.")
     mask = ~np.isnan(values)
     kept = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     return SeriesSet(
@@ -330,13 +328,12 @@ def make_series(
 
 
 def as_times(times: object, argument: str = "times") -> Float64[np.ndarray, "..."]:
-    """Convert times to float64. Raise ValueError for dates, because their unit is unknown."""
+    """Convert times to float64. Raise InputError for dates, because their unit is unknown."""
     array = np.asarray(times)
     if array.dtype.kind not in "fiu":
-        raise ValueError(
-            f"`{argument}` must be numbers, got {array.dtype}. Give dates as a count since one moment, such as "
-            "(dates - dates.min()) / np.timedelta64(1, 'h')."
-        )
+        example = "(dates - dates.min()) / np.timedelta64(1, 'h')"
+        hint = f"Give dates as a count since one moment, such as {example}."
+        raise InputError(argument, "be numbers", array.dtype, hint)
     return array.astype(np.float64, copy=False)
 
 
@@ -364,24 +361,19 @@ def _check_sizes(
         raise InputError("times", "have one dimension", f"shape {times.shape}")
     rows = len(times)
     if values.ndim != 2 or len(values) != rows or values.dtype.kind not in "fiub":
-        raise ValueError(
-            f"`values` must hold numbers of shape (row, feature) with a row for each of the {rows} times, "
-            f"got {values.dtype} {values.shape}."
-        )
+        rule = f"hold numbers of shape (row, feature) with a row for each of the {rows} times"
+        raise InputError("values", rule, f"{values.dtype} {values.shape}")
     if len(names) != values.shape[1]:
-        raise ValueError(f"`names` must name the {values.shape[1]} columns of `values`, got {len(names)}.")
+        raise InputError("names", f"name the {values.shape[1]} columns of {{values}}", len(names))
     if len(units) not in (0, len(names)):
-        raise ValueError(f"`units` must be empty or as many as the {len(names)} `names`, got {len(units)}.")
+        raise InputError("units", f"be empty or as many as the {len(names)} {{names}}", len(units))
     if offsets.shape != (len(ids) + 1,):
-        raise ValueError(
-            f"`offsets` must have one entry more than the {len(ids)} `ids`, where each series begins and the last one "
-            f"ends, got shape {offsets.shape}."
-        )
+        rule = f"have one entry more than the {len(ids)} {{ids}}, where each series begins and the last one ends"
+        raise InputError("offsets", rule, f"shape {offsets.shape}")
     if offsets[0] != 0 or offsets[-1] != rows or (np.diff(offsets) < 0).any():
-        raise ValueError(
-            f"`offsets` must rise from 0 to the number of rows, {rows}, got {offsets[0]} to {offsets[-1]}"
-            f"{', with a fall between' if (np.diff(offsets) < 0).any() else ''}."
-        )
+        fall = ", with a fall between" if (np.diff(offsets) < 0).any() else ""
+        rule = f"rise from 0 to the number of rows, {rows}"
+        raise InputError("offsets", rule, f"{offsets[0]} to {offsets[-1]}{fall}")
     for argument, arrays, count in (("per_time", per_time, rows), ("per_series", per_series, len(ids))):
         for name, array in arrays.items():
             if len(array) != count:

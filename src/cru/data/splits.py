@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cru.data.random import generator
-from cru.data.scaler import Kind, Scaler
+from cru.data.scaler import Scaler, ScalingMethod
 from cru.data.series import SeriesSet
 from cru.errors import InputError
 from cru.shapes import Int64
@@ -56,18 +56,16 @@ def split(
         raise InputError("fractions", "be three positive shares that add up to 1", fractions)
     count = len(series)
     if count < 3:
-        raise ValueError(
-            f"`series` must hold at least 3 series to train, validate and test on, got {count}. "
-            "Cut a long series into several, each with its own id."
-        )
+        hint = "Cut a long series into several, each with its own id."
+        raise InputError("series", "hold at least 3 series to train, validate and test on", count, hint)
     test = max(1, int(fractions[2] * count + 1e-9))
     validation = min(max(1, int(fractions[1] * count + 1e-9)), count - test - 1)
     train = count - validation - test
     order = generator(seed, "split").permutation(count)
-    return divide(series, order, (train, validation, test), joined=joined)
+    return split_series(series, order, (train, validation, test), joined=joined)
 
 
-def divide(
+def split_series(
     series: SeriesSet, order: Int64[np.ndarray, " series"], sizes: tuple[int, int, int], *, joined: bool = False
 ) -> Splits:
     """Divide series into sets.
@@ -86,7 +84,7 @@ def divide(
 def scale(
     splits: Splits,
     fit_on: Literal["train", "each"] = "train",
-    kind: Kind = "standard",
+    kind: ScalingMethod = "standard",
     *,
     through_zero: bool = False,
 ) -> Splits:
@@ -113,7 +111,7 @@ def scale(
     if fit_on not in ("train", "each"):
         raise InputError("fit_on", "be 'train' or 'each'", repr(fit_on))
     if splits.train.is_image:
-        raise ValueError("`splits` must hold features, not images, whose pixels are already in [0, 1] in a batch.")
+        raise InputError("splits", "hold features, not images, whose pixels are already in [0, 1] in a batch")
     if fit_on == "each":
         return splits.map(lambda part: part.scaled_by(fitted(part)))
     scaler = fitted(splits.train)

@@ -16,7 +16,7 @@ _SEVERAL = " If the table holds several series, name the column that tells them 
 TEXT_HINT = "Leave them out with {values}, "
 _WHOLE = re.compile(r"[-+]?\d{1,18}")
 # Nanoseconds in each unit that dates can be measured in.
-UNITS = {
+TIME_UNITS = {
     "us": 10**3,
     "ms": 10**6,
     "s": 10**9,
@@ -214,7 +214,7 @@ def _make(*arrays: np.ndarray, **options: Any) -> SeriesSet:
     try:
         return make_series(*arrays, **options)
     except InputError as error:
-        raise error.replace(argument="") from None
+        raise error if error.column is None else error.replace(argument="") from None
 
 
 def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, time_unit: str = "") -> SeriesSet:
@@ -252,7 +252,7 @@ def from_arrays(data: Mapping[str, Any], *, names: Sequence[str] | None = None, 
     real = ~np.isnan(points)
     names = [f"x{k}" for k in range(width)] if names is None else list(names)
     if len(names) != width:
-        raise ValueError(f"`names` must name the {width} features of `X`, got {len(names)}.")
+        raise InputError("names", f"name the {width} features of `X`", len(names))
     offsets = np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64)
     flat = X[real] if X.dtype.kind == "f" else X[real].astype(np.float64)
     return make_series(points[real], flat, offsets, ids=range(count), names=names, time_unit=time_unit)
@@ -343,15 +343,15 @@ def _times(column: Column, unit: str | None) -> tuple[np.ndarray, str, str | Non
     if column.kind not in ("date", "datetime"):
         hint = "Parse it first, for example with pandas.to_datetime."
         raise InputError(rule="hold numbers or dates", found=column.dtype, hint=hint, column=column.name)
-    if unit not in UNITS:
-        raise InputError("unit", f"be one of {', '.join(UNITS)} where times are dates", repr(unit))
+    if unit not in TIME_UNITS:
+        raise InputError("unit", f"be one of {', '.join(TIME_UNITS)} where times are dates", repr(unit))
     stamps = column.values.astype("datetime64[us]") if column.kind == "date" else column.values
     tick = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(stamps.dtype)[0]]
     ticks = stamps.view(np.int64)
     first = int(ticks.argmin())
     origin = str(np.datetime_as_string(stamps[first])) + ("" if column.zone is None else "+00:00")
     since = (ticks - ticks[first]).view(np.uint64)  # correct even where the nanoseconds overflow 64 bits
-    return since / (UNITS[unit] / tick), unit, origin
+    return since / (TIME_UNITS[unit] / tick), unit, origin
 
 
 def _refuse(repeated: np.ndarray, times: np.ndarray, offsets: np.ndarray, names: list[str], hint: str) -> None:

@@ -57,7 +57,7 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
     """
     _check_no_task(series)
     if (time is None) == (fraction is None):
-        raise ValueError("`time` or `fraction` must be given, and not both.")
+        raise InputError("time", "be given, or {fraction}, and not both")
     if time is not None:
         shown = series.times < time
     elif fraction is not None and 0 < fraction < 1:
@@ -152,10 +152,8 @@ def partial_observability(series: SeriesSet, *, probability: float = 0.1, seed: 
 
 def _check_no_task(series: SeriesSet) -> None:
     if series.task is not None:
-        raise ValueError(
-            f"`series` must not have a task yet: it has {series.task.name!r}, which removed the withheld values. "
-            "Begin with the series before this task."
-        )
+        rule = f"not have a task yet: it has {series.task.name!r}, which removed the withheld values"
+        raise InputError("series", rule, hint="Begin with the series before this task.")
 
 
 def _withhold(series: SeriesSet, shown: Bool[np.ndarray, " row"], task: Task) -> SeriesSet:

@@ -1,6 +1,6 @@
-"""Evaluation: predictions, metrics as sums and counts, and diagnosis."""
+"""Evaluation: predictions, metrics as sums and counts, and diagnostics."""
 
 from cru.evaluation.evaluate import evaluate, predict
-from cru.evaluation.metrics import Scores, Tally
+from cru.evaluation.metrics import Scores, ScoreSums
 
-__all__ = ["Scores", "Tally", "evaluate", "predict"]
+__all__ = ["ScoreSums", "Scores", "evaluate", "predict"]

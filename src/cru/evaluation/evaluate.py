@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from cru.data import Batch, SeriesSet
-from cru.evaluation.metrics import Scores, Tally
+from cru.errors import InputError
+from cru.evaluation.metrics import Scores, ScoreSums
 from cru.functional import VARIANCE_FLOOR
 from cru.models import Model, Prediction
 from cru.shapes import Bool, Float, Float64, Shaped
@@ -42,13 +43,13 @@ def evaluate(
         ValueError: ``series`` has no task.
     """
     if series.task is None:
-        raise ValueError("`series` must have a task. Apply one, such as cru.data.interpolation(series).")
-    tally = Tally(series.target_shape, series.task.likelihood, scored=series.task.scored)
+        raise InputError("series", "have a task", hint="Apply one, such as cru.data.interpolation(series).")
+    score_sums = ScoreSums(series.target_shape, series.task.likelihood, scored=series.task.scored)
     for batch, prediction in predict(model, series, batch_size=batch_size, device=device, share=share):
-        tally.add(prediction, batch)
+        score_sums.add(prediction, batch)
     if total is not None:
-        tally.reduce(total)
-    return tally.scores()
+        score_sums.reduce(total)
+    return score_sums.scores()
 
 
 def predict(

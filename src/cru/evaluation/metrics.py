@@ -42,12 +42,12 @@ class Scores:
         return {"scored": self.scored, **self.regions}
 
 
-class Tally:
+class ScoreSums:
     """Sums of scores over batches. `reduce` merges several processes, and `scores` returns the result.
 
-    >>> from cru.evaluation import Tally
-    >>> tally = Tally(target_shape=(2,), likelihood="gaussian")
-    >>> tally.scores()["mse"]
+    >>> from cru.evaluation import ScoreSums
+    >>> score_sums = ScoreSums(target_shape=(2,), likelihood="gaussian")
+    >>> score_sums.scores()["mse"]
     nan
     """
 

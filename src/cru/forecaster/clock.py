@@ -13,7 +13,7 @@ import numpy as np
 
 from cru.data import SeriesSet
 from cru.data.columns import Column, utc, zone_name
-from cru.data.tables import UNITS
+from cru.data.tables import TIME_UNITS
 from cru.errors import InputError
 
 _SPELLED = {
@@ -77,8 +77,8 @@ class Clock:
         """Return the clock with the coarsest unit in which ``gap`` is at least 1. ``gap`` is in the current unit."""
         if self.kind == "number":
             return self
-        length = gap * UNITS[self.unit] * (1 + 1e-9)
-        fitting = [unit for unit in ("D", "h", "min", "s", "ms") if UNITS[unit] <= length]
+        length = gap * TIME_UNITS[self.unit] * (1 + 1e-9)
+        fitting = [unit for unit in ("D", "h", "min", "s", "ms") if TIME_UNITS[unit] <= length]
         return dataclasses.replace(self, unit=fitting[0] if fitting else "us")
 
     def column(self, column: Column) -> np.ndarray:
@@ -104,7 +104,7 @@ class Clock:
             raise ValueError(f"times must not be missing: {column.missing} of {len(column)} are.")
         # Microseconds, because 64-bit nanoseconds overflow after 292 years.
         ticks = (column.values.astype("datetime64[us]") - self._origin).view(np.int64)
-        counted: np.ndarray = ticks / (UNITS[self.unit] / 1000)
+        counted: np.ndarray = ticks / (TIME_UNITS[self.unit] / 1000)
         return counted
 
     def numbers(self, times: Iterable[Any], argument: str = "at") -> np.ndarray:
@@ -157,7 +157,7 @@ class Clock:
         """Convert numbers to times of the clock's kind, in UTC. Return dates without a time of day if all are days."""
         if self.kind == "number":
             return np.asarray(numbers)
-        ticks = np.round(np.asarray(numbers) * (UNITS[self.unit] / 1000)).astype("timedelta64[us]")
+        ticks = np.round(np.asarray(numbers) * (TIME_UNITS[self.unit] / 1000)).astype("timedelta64[us]")
         moments: np.ndarray = self._origin + ticks
         days = moments.astype("datetime64[D]")
         return days if self.kind == "date" and bool((moments == days).all()) else moments
@@ -204,11 +204,11 @@ class Clock:
         ('1D', '36h')
         """
         if self.kind != "number":
-            whole = length * UNITS[self.unit] * (1 + 1e-9)
-            counts = {name: whole / UNITS[name] for name in ("D", "h", "min", "s", "ms")}
+            whole = length * TIME_UNITS[self.unit] * (1 + 1e-9)
+            counts = {name: whole / TIME_UNITS[name] for name in ("D", "h", "min", "s", "ms")}
             fitting = (name for name, count in counts.items() if count >= 2 or abs(count - 1) < 1e-6)
             unit = unit or next(fitting, self.unit)
-            length *= UNITS[self.unit] / UNITS[unit]
+            length *= TIME_UNITS[self.unit] / TIME_UNITS[unit]
         return f"{length:.0f}{unit or ''}" if length >= 100 else f"{length:.3g}{unit or ''}"
 
     def unit_of(self, length: Any) -> str | None:
@@ -222,7 +222,7 @@ class Clock:
         return _unit(match[2]) if match and self.kind != "number" else None
 
     def _parsed(self, length: Any, argument: str) -> float:
-        tick = UNITS[self.unit] // 1000  # microseconds, because 64-bit nanoseconds overflow after 292 years
+        tick = TIME_UNITS[self.unit] // 1000  # microseconds, because 64-bit nanoseconds overflow after 292 years
         if isinstance(length, datetime.timedelta):  # includes pandas.Timedelta
             return length / datetime.timedelta(microseconds=tick)
         if isinstance(length, np.timedelta64) and np.datetime_data(length)[0] not in ("Y", "M", "generic"):
@@ -230,17 +230,19 @@ class Clock:
         match = _LENGTH.fullmatch(length) if isinstance(length, str) else None
         unit = _unit(match[2]) if match else None
         if match is None or unit is None:
-            rule = f"be a number with its unit ({', '.join(UNITS)}), such as '30D', because the times are dates"
+            rule = f"be a number with its unit ({', '.join(TIME_UNITS)}), such as '30D', because the times are dates"
             raise InputError(argument, rule, repr(length))
-        return float(match[1]) * UNITS[unit] / UNITS[self.unit]
+        return float(match[1]) * TIME_UNITS[unit] / TIME_UNITS[self.unit]
 
     def step(self, gap: float) -> float:
         """Return a forecast step: ``gap`` itself for numbers, the largest step in `_STEPS` up to ``gap`` for dates."""
         if self.kind == "number":
             return gap
-        length = gap * UNITS[self.unit] * (1 + 1e-9)
-        fitting = [n * UNITS[unit] for unit, counts in _STEPS.items() for n in counts if n * UNITS[unit] <= length]
-        return max(fitting, default=length) / UNITS[self.unit]
+        length = gap * TIME_UNITS[self.unit] * (1 + 1e-9)
+        fitting = [
+            n * TIME_UNITS[unit] for unit, counts in _STEPS.items() for n in counts if n * TIME_UNITS[unit] <= length
+        ]
+        return max(fitting, default=length) / TIME_UNITS[self.unit]
 
     def check(self) -> None:
         """Check the origin and the time zone, which may be invalid in a damaged file.
@@ -268,7 +270,7 @@ class Clock:
         origin = datetime.datetime.fromisoformat(str(self.origin))
         for number in (numbers.min(), numbers.max()):
             try:
-                origin + datetime.timedelta(microseconds=float(number) * UNITS[self.unit] / 1000)
+                origin + datetime.timedelta(microseconds=float(number) * TIME_UNITS[self.unit] / 1000)
             except (OverflowError, ValueError):
                 raise ValueError(f"`times` must be dates of the years 1 to 9999, got {number:g}{self.unit}") from None
 
@@ -284,7 +286,7 @@ class Clock:
 def _unit(text: str) -> str | None:
     """Return the unit that a text such as "weeks" means, or None."""
     unit = _SPELLED.get(text.removesuffix("s"), text)
-    return unit if unit in UNITS else None
+    return unit if unit in TIME_UNITS else None
 
 
 def _moments(moments: list[datetime.date]) -> Column:
@@ -343,7 +345,7 @@ def find_calendar(series: SeriesSet, clock: Clock, gap: float) -> Calendar:
     """
     if clock.kind == "number" or not len(series.times):
         return Calendar((), (), ())
-    day = UNITS["D"] / UNITS[clock.unit]
+    day = TIME_UNITS["D"] / TIME_UNITS[clock.unit]
     some = series.lengths > 0
     spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
     typical, whole = float(np.median(spans)), float(np.ptp(series.times))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cru.data import Scaler
-from cru.data.tables import UNITS
+from cru.data.tables import TIME_UNITS
 from cru.errors import InputError
 from cru.forecaster.clock import PERIODS, Clock
 from cru.forecaster.distribution import calibrated
@@ -49,7 +49,7 @@ def season_name(period: float, periods: Sequence[float], clock: Clock) -> str:
     """Return "day", "week" or "year" for a period of the calendar or its harmonics, otherwise the longest multiple."""
     if clock.kind != "number":
         for name, base in CALENDAR.items():
-            if _is_harmonic(period, base.days * UNITS["D"] / UNITS[clock.unit]):
+            if _is_harmonic(period, base.days * TIME_UNITS["D"] / TIME_UNITS[clock.unit]):
                 return name
     longest = max(base for base in periods if _is_harmonic(period, base))
     return f"period {clock.written(longest)}"

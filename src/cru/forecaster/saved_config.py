@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from cru.data.tables import UNITS
+from cru.data.tables import TIME_UNITS
 from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES
 from cru.forecaster.clock import Clock
 from cru.forecaster.error_distribution import PROBABILITIES as ERROR_PROBABILITIES
@@ -14,7 +14,7 @@ from cru.forecaster.error_distribution import REPEAT_LEVELS, SHAPES, SITUATIONS,
 from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kind, Kinds
 from cru.forecaster.table_io import Columns
-from cru.schema import AnyNumber, Checksum, Count, OpenSchema, Options, Positive, Schema, check_array
+from cru.schema import AnyNumber, Checksum, Count, OpenSchema, Options, PositiveNumber, Schema, check_array
 
 FORMAT = 6  # version of the format; it rises with every incompatible change
 # The files of a folder.
@@ -40,8 +40,8 @@ class ClockSchema(Schema):
             if (self.unit, self.origin, self.zone) != ("", None, None):
                 raise ValueError("`clock` must have no unit, origin and zone if times are numbers")
             return self
-        if self.unit not in UNITS or self.origin is None:
-            raise ValueError(f"`clock.unit` must be one of {', '.join(UNITS)}, with an origin")
+        if self.unit not in TIME_UNITS or self.origin is None:
+            raise ValueError(f"`clock.unit` must be one of {', '.join(TIME_UNITS)}, with an origin")
         Clock(**self.model_dump()).check()
         return self
 
@@ -118,7 +118,7 @@ class RecalibrationSchema(Schema):
 class CalibrationSchema(Schema):
     """Fields of a `Calibration`. `Config` checks their shapes."""
 
-    leads: list[Positive]
+    leads: list[PositiveNumber]
     quantiles: list[list[list[_Finite]]]
     likeness: list[list[Annotated[float, Field(ge=-1.001, le=1.001)]]]
     constant: list[bool]

@@ -9,7 +9,7 @@ import numpy as np
 
 import cru
 from cru.data import SeriesSet
-from cru.data.tables import UNITS
+from cru.data.tables import TIME_UNITS
 from cru.errors import InputError, printable, some
 from cru.files import write_atomically
 from cru.forecaster.calibration import UNMEASURED, guarantee
@@ -155,7 +155,7 @@ def _describe_clock(forecaster: "Forecaster") -> dict[str, Any]:
     if clock.kind == "number":
         return {"kind": "number"}
     origin = float((clock._origin - np.datetime64(0, "us")) / np.timedelta64(1, "us")) / 1000
-    return {"kind": clock.kind, "origin": origin, "unit": UNITS[clock.unit] / 1e6, "zone": clock.zone}
+    return {"kind": clock.kind, "origin": origin, "unit": TIME_UNITS[clock.unit] / 1e6, "zone": clock.zone}
 
 
 def write_time(clock: Clock, time: float) -> str:

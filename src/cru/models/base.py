@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from cru.compute import evaluating, threads_for
+from cru.errors import InputError
 from cru.functional.gaps import clip_gaps
 from cru.functional.likelihood import bernoulli_nll, clamp_value, gaussian_nll, mean_over_times
 from cru.functional.positive import positive
-from cru.layers.checks import check_count, require
+from cru.layers.checks import check_count
 from cru.layers.encoders import apply_where
 from cru.shapes import Bool, Float, Int64
 
@@ -42,37 +43,37 @@ class ModelConfig:
                 object.__setattr__(self, name, _as_float(name, getattr(self, name)))
             if {*kinds} <= _PLAIN.keys() and not isinstance(getattr(self, name), kinds):
                 rule = " or ".join(_PLAIN[kind] for kind in kinds)
-                raise ValueError(f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
+                raise InputError(name, f"be {rule}", repr(getattr(self, name)))
 
     def check_counts(self, *names: str) -> None:
-        """Raise ValueError unless these options are integers of at least 1."""
+        """Raise InputError unless these options are integers of at least 1."""
         for name in names:
             check_count(name, getattr(self, name))
 
     def check_positive(self, *names: str) -> None:
-        """Raise ValueError unless these options are above 0."""
+        """Raise InputError unless these options are above 0."""
         self._check(names, lambda value: value > 0, "positive")
 
     def check_not_negative(self, *names: str) -> None:
-        """Raise ValueError unless these options are at least 0."""
+        """Raise InputError unless these options are at least 0."""
         self._check(names, lambda value: 0 <= value < math.inf, "a number of at least 0")
 
     def check_shares(self, *names: str) -> None:
-        """Raise ValueError unless these options are at least 0 and below 1."""
+        """Raise InputError unless these options are at least 0 and below 1."""
         self._check(names, lambda value: 0 <= value < 1, "at least 0 and below 1")
 
     def _check(self, names: tuple[str, ...], rule: Callable[[float], bool], words: str) -> None:
         for name in names:
             value = getattr(self, name)
-            fits = isinstance(value, int | float) and rule(value)
-            require(fits, f"`{name}` must be {words}, got {value!r}.")
+            if not (isinstance(value, int | float) and rule(value)):
+                raise InputError(name, f"be {words}", repr(value))
 
 
 def _as_float(name: str, value: int) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"`{name}` must be a number up to 1e308, got a larger integer.") from None
+        raise InputError(name, "be a number up to 1e308", "a larger integer") from None
 
 
 @runtime_checkable
@@ -120,16 +121,16 @@ class Spec:
         for name in ("input_shape", "target_shape"):
             shape = getattr(self, name)
             if len(shape) not in (1, 3) or min(shape) < 1:
-                hint = " Choose a task first, such as cru.data.interpolation(series)." if shape == (0,) else ""
-                raise ValueError(f"`{name}` must be (feature,) or (channel, height, width), got {shape}.{hint}")
+                hint = "Choose a task first, such as cru.data.interpolation(series)." if shape == (0,) else ""
+                raise InputError(name, "be (feature,) or (channel, height, width)", shape, hint)
         if self.likelihood not in ("gaussian", "bernoulli"):
-            raise ValueError(f"`likelihood` must be 'gaussian' or 'bernoulli', got {self.likelihood!r}.")
+            raise InputError("likelihood", "be 'gaussian' or 'bernoulli'", repr(self.likelihood))
         if not self.time_scale > 0:
-            raise ValueError(f"`time_scale` must be positive, got {self.time_scale}.")
+            raise InputError("time_scale", "be positive", self.time_scale)
         if self.longest_gap is not None and not self.longest_gap > 0:
-            raise ValueError(f"`longest_gap` must be positive or None, got {self.longest_gap}.")
+            raise InputError("longest_gap", "be positive or None", self.longest_gap)
         if not self.time_end >= self.time_start:
-            raise ValueError(f"`time_end` must not be before `time_start` = {self.time_start}, got {self.time_end}.")
+            raise InputError("time_end", f"not be before {{time_start}} = {self.time_start}", self.time_end)
 
     @property
     def is_image(self) -> bool:
@@ -242,7 +243,7 @@ class Model(nn.Module):
         """
         if state is None and bool((batch.lengths == 0).any()):
             empty = int(batch.lengths.argmin())
-            raise ValueError(f"`batch` must have a time point for every series, got none for series {empty}.")
+            raise InputError("batch", "have a time point for every series", f"none for series {empty}")
         return self._advance(batch, state)
 
     def _advance(self, batch: BatchLike, state: Any) -> State:
@@ -295,7 +296,7 @@ class Model(nn.Module):
         """Return the values in the type of the model, 0 where not observed."""
         _check_shape("values", batch.values, self.spec.input_shape)
         if batch.values.shape[1] == 0:
-            raise ValueError("`batch` must have at least one time point, got none.")
+            raise InputError("batch", "have at least one time point", "none")
         return torch.where(batch.mask, batch.values, 0.0).to(self.dtype)
 
     def targets(self, batch: BatchLike) -> Float[Tensor, "batch time *target"]:
@@ -363,6 +364,5 @@ class OutputHead(nn.Module):
 def _check_shape(name: str, found: Tensor, expected: tuple[int, ...]) -> None:
     shape = tuple(found.shape[2:])
     if shape != expected:
-        raise ValueError(
-            f"`batch` must hold {name} of the shape {expected} at each time, as in the spec of this model, got {shape}."
-        )
+        rule = f"hold {name} of the shape {expected} at each time, as in the spec of this model"
+        raise InputError("batch", rule, shape)

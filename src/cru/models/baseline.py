@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from cru.errors import InputError
 from cru.functional import gaps
-from cru.layers.checks import require
 from cru.layers.decoders import tanh_decoder
 from cru.layers.encoders import apply_where, features_of
 from cru.models.base import BatchLike, Model, ModelConfig, OutputHead, Spec
 from cru.models.networks import default_state_size, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.recurrent import Hidden
+from cru.models.recurrent import RecurrentState
 from cru.shapes import Bool, Float
 
 
@@ -52,7 +52,8 @@ class SolverConfig(BaselineConfig):
             ("rtol", self.rtol >= 1e-12, "at least 1e-12"),
             ("atol", self.atol >= 1e-12, "at least 1e-12"),
         ):  # beyond these limits a prediction takes too long
-            require(fits, f"`{name}` must be {rule}, got {getattr(self, name)!r}.")
+            if not fits:
+                raise InputError(name, f"be {rule}", repr(getattr(self, name)))
 
     @property
     def solver_options(self) -> dict[str, str | int | float]:
@@ -86,7 +87,7 @@ class BaselineModel(Model):
             return x, batch.mask.expand_as(batch.values).flatten(2)
         return x, observed[..., None].expand_as(x)
 
-    def unit_gaps(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time"]:
+    def unit_gaps(self, batch: BatchLike, state: RecurrentState | None = None) -> Float[Tensor, "batch time"]:
         """Compute the gap before each time, in units of the range of the training times.
 
         The first gap starts at the time of ``state``.

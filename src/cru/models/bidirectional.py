@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cru.errors import InputError
 from cru.functional import Belief, FilterResult, clip_gaps
 from cru.functional.combine import combine
 from cru.layers.ragged import last_step, reversed_series
@@ -38,10 +39,10 @@ class Bidirectional(KalmanModel):
             state: must be None.
 
         Raises:
-            ValueError: ``state`` is not None.
+            InputError: ``state`` is not None.
         """
         if state is not None:
-            raise ValueError("`state` must be None for a bidirectional model, which needs the complete series.")
+            raise InputError("state", "be None for a bidirectional model, which needs the complete series")
         left, observed = super().filter(features, batch), batch.observed
         steps = torch.arange(observed.shape[1], device=observed.device)
         last = last_step(observed)  # the backward filter starts at the last observation

@@ -10,7 +10,7 @@ from cru.functional import gaps
 from cru.layers.encoders import apply_where, features_of
 from cru.models.base import BatchLike, ModelConfig, OutputHead, Spec
 from cru.models.networks import default_variance_map, latent_encoder, make_decoder, make_variance_decoder
-from cru.models.recurrent import Hidden, RecurrentModel
+from cru.models.recurrent import RecurrentModel, RecurrentState
 from cru.shapes import Float
 
 
@@ -53,7 +53,7 @@ class GRUModel(RecurrentModel):
             spec, mean, variance, default_variance_map(spec) if variance_map is None else variance_map
         )
 
-    def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+    def run(self, batch: BatchLike, state: RecurrentState | None = None) -> Float[Tensor, "batch time state"]:
         """Compute the state at each time point."""
         x = apply_where(self.encoder, self.inputs(batch), batch.observed)
         if self.time_aware:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from cru.errors import InputError
 from cru.functional import gaps
 from cru.functional.likelihood import summed
 from cru.layers.gru_ode import BayesStates, GRUODEBayes, GRUODEField
@@ -13,7 +14,7 @@ from cru.layers.observation import BernoulliObservation, GaussianObservation, Ob
 from cru.layers.ode import FIXED_SOLVERS, ODE, OPEN_SOLVERS, exponential_time_map, uniform_time_map
 from cru.models.base import BatchLike, Prediction, Spec
 from cru.models.baseline import BaselineModel, SolverConfig, state_output
-from cru.models.recurrent import Hidden
+from cru.models.recurrent import RecurrentState
 from cru.shapes import Float
 
 
@@ -63,7 +64,8 @@ class GRUODEBModel(BaselineModel):
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
         own = config.encoder is None and spec.targets_are_inputs
         if own and (config.decoder is not None or config.variance_decoder is not None):
-            raise ValueError("`decoder` must be None without an `encoder`: GRU-ODE-B predicts the inputs by f_obs.")
+            rule = "be None without an {encoder}: GRU-ODE-B predicts the inputs by f_obs"
+            raise InputError("decoder", rule)
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"
@@ -83,7 +85,7 @@ class GRUODEBModel(BaselineModel):
         self.output = None if own else state_output(spec, config, config.obs_units)
 
     def run(
-        self, batch: BatchLike, state: Hidden | None = None, *, on_targets: bool = False
+        self, batch: BatchLike, state: RecurrentState | None = None, *, on_targets: bool = False
     ) -> tuple[Tensor, Tensor, BayesStates]:
         """Compute the states at all times.
 
@@ -103,9 +105,9 @@ class GRUODEBModel(BaselineModel):
         start, since = (None, None) if state is None else state
         return x, mask, self.layer(x, mask, gaps(self.elapsed(batch, state), since, 1.0, x.dtype), start)
 
-    def _advance(self, batch: BatchLike, state: Hidden | None) -> Hidden:
+    def _advance(self, batch: BatchLike, state: RecurrentState | None) -> RecurrentState:
         """Return the state after the last update."""
-        return Hidden.after(self.run(batch, state)[2].posterior, batch)
+        return RecurrentState.after(self.run(batch, state)[2].posterior, batch)
 
     def predict(self, states: BayesStates, batch: BatchLike) -> Prediction:
         """Predict the targets from the states after each update."""
@@ -115,7 +117,9 @@ class GRUODEBModel(BaselineModel):
         mean, var = (part.reshape(shape) for part in self.observation.moments(states.updated))
         return Prediction(mean, var if self.spec.likelihood == "gaussian" else None)
 
-    def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, state: RecurrentState | None = None, intermediates: bool = False
+    ) -> Prediction:
         """Predict from every state after its update. On request, count the calls of the ODE function.
 
         Args:

@@ -11,7 +11,7 @@ from cru.layers.ode_rnn import ODERNN, GRUUpdate
 from cru.layers.ragged import Ragged
 from cru.models.base import BatchLike, Prediction, Spec
 from cru.models.baseline import BaselineModel, SolverConfig, state_output
-from cru.models.variational import Code, VariationalConfig, VariationalModel
+from cru.models.variational import LatentDistribution, VariationalConfig, VariationalModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,12 @@ class LatentODEModel(BaselineModel, VariationalModel):
         self.generator = ode(size)
         self.output = state_output(spec, config, None)
 
-    def encode(self, batch: BatchLike) -> Code:
+    def encode(self, batch: BatchLike) -> LatentDistribution:
         """Compute q(z_0), from the last observation back to the first time."""
         x, mask = self.observations(batch)
         inputs = torch.cat([x, mask.to(x.dtype)], -1)
         state = self.recognition.backward_in_time(inputs, self.unit_gaps(batch), batch.observed)
-        return Code.split(self.to_code(state))
+        return LatentDistribution.split(self.to_code(state))
 
     def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
         """Solve the ODE from ``code`` at the first time, and decode its state at every time."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cru.errors import shorten
+from cru.errors import explained
 from cru.models.base import Model, Spec
 from cru.models.registry import check_loadable, create, is_own
 from cru.schema import Schema, Size, check, check_options
@@ -44,7 +44,7 @@ def load_spec(found: Any, where: Path | str) -> Spec:
     try:
         return Spec.from_dict(checked.model_dump())
     except ValueError as error:
-        raise ValueError(f"{where} is damaged: {error}") from None
+        raise explained(ValueError(f"{where} is damaged."), error) from None
 
 
 def restore_model(
@@ -86,8 +86,7 @@ def restore_model(
     except (TypeError, ValueError, ArithmeticError, RuntimeError, LookupError, AssertionError) as error:
         if is_own(name):
             raise
-        rule = "" if isinstance(error, ValueError) else f"{where} must hold options of {name!r} that fit together: "
-        raise ValueError(shorten(f"{rule}{error}")) from None
+        raise explained(ValueError(f"{where} must hold a model {name!r} whose options fit together."), error) from None
     model.load_state_dict(dict(tensors))
     return model.eval()
 

@@ -12,7 +12,7 @@ from cru.layers.time_attention import TimeAttention, TimeEmbedding
 from cru.models.base import BatchLike, OutputHead, Prediction, Spec
 from cru.models.baseline import unit_times
 from cru.models.networks import default_state_size
-from cru.models.variational import Code, VariationalConfig, VariationalModel, kl_weight
+from cru.models.variational import LatentDistribution, VariationalConfig, VariationalModel, kl_weight
 from cru.shapes import Float
 
 
@@ -89,9 +89,9 @@ class MTANDModel(VariationalModel):
         states: Tensor = self.encoder(read)[0]
         return states
 
-    def encode(self, batch: BatchLike) -> Code:
+    def encode(self, batch: BatchLike) -> LatentDistribution:
         """Compute q(z) at the reference points."""
-        return Code.split(self.to_code(self.summarise(batch)))
+        return LatentDistribution.split(self.to_code(self.summarise(batch)))
 
     def decode(self, code: Tensor, batch: BatchLike) -> Prediction:
         """Apply the decoder to the reference points, then predict at the times of ``batch``."""

@@ -4,6 +4,7 @@ from typing import cast
 
 from torch import nn
 
+from cru.errors import InputError
 from cru.layers.decoders import ConvDecoder, mlp_decoder, tanh_decoder
 from cru.layers.encoders import ConvEncoder, MLPEncoder, features_of
 from cru.models.base import Spec
@@ -40,10 +41,8 @@ def make_decoder(spec: Spec, input_size: int) -> nn.Module:
     """Make the decoder from (n, state) to the raw mean of the target."""
     if len(spec.target_shape) == 3:
         if spec.target_shape != ConvDecoder.output_shape:
-            raise ValueError(
-                f"image targets must have the shape {ConvDecoder.output_shape} for the built-in decoder, got "
-                f"{spec.target_shape}. Pass your own `decoder`."
-            )
+            rule, hint = f"be {ConvDecoder.output_shape} for the decoder of images", "Pass your own {decoder}."
+            raise InputError("target_shape", rule, spec.target_shape, hint)
         return ConvDecoder(input_size)
     return tanh_decoder(input_size, spec.target_size) if spec.is_image else mlp_decoder(input_size, spec.target_size)
 

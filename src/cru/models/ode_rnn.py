@@ -11,7 +11,7 @@ from cru.layers.ode_rnn import ODERNN, GRUUpdate
 from cru.models.base import BatchLike, Prediction, Spec
 from cru.models.baseline import BaselineModel, SolverConfig, state_output
 from cru.models.fixed_noise import FixedNoiseConfig, FixedNoiseModel
-from cru.models.recurrent import Hidden, RecurrentModel
+from cru.models.recurrent import RecurrentModel, RecurrentState
 from cru.shapes import Float
 
 
@@ -43,7 +43,7 @@ class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
         self.layer = ODERNN(ode, GRUUpdate(2 * self.latent_size, state, config.units), state)
         self.output = state_output(spec, config, config.units)
 
-    def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+    def run(self, batch: BatchLike, state: RecurrentState | None = None) -> Float[Tensor, "batch time state"]:
         """Compute the state at every time point."""
         x, mask = self.observations(batch)
         self.layer.ode.evaluations = 0
@@ -52,7 +52,9 @@ class ODERNNModel(RecurrentModel, BaselineModel, FixedNoiseModel):
         states: Tensor = self.layer(torch.cat([x, mask.to(x.dtype)], -1), delta, batch.observed, start)
         return states
 
-    def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, state: RecurrentState | None = None, intermediates: bool = False
+    ) -> Prediction:
         """Decode the state at every time. On request, count the calls of the ODE function.
 
         Args:

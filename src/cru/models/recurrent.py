@@ -9,17 +9,17 @@ from cru.models.base import BatchLike, Model, OutputHead, Prediction
 from cru.shapes import Float
 
 
-class Hidden(NamedTuple):
+class RecurrentState(NamedTuple):
     """The state of a recurrent network and its time."""
 
     value: Float[Tensor, "batch state"]
     time: Float[Tensor, " batch"]
 
     @staticmethod
-    def after(states: Float[Tensor, "batch time state"], batch: BatchLike) -> "Hidden":
+    def after(states: Float[Tensor, "batch time state"], batch: BatchLike) -> "RecurrentState":
         """Select the state of each series at its last time, before the padding."""
         rows, last = torch.arange(len(states), device=states.device), (batch.lengths - 1).clamp(min=0)
-        return Hidden(states[rows, last], batch.times[rows, last])
+        return RecurrentState(states[rows, last], batch.times[rows, last])
 
 
 class RecurrentModel(Model):
@@ -27,15 +27,17 @@ class RecurrentModel(Model):
 
     output: OutputHead
 
-    def run(self, batch: BatchLike, state: Hidden | None = None) -> Float[Tensor, "batch time state"]:
+    def run(self, batch: BatchLike, state: RecurrentState | None = None) -> Float[Tensor, "batch time state"]:
         """Compute the state at every time point, continuing from ``state``."""
         raise TypeError(f"{type(self).__name__} is a base class: use cru.models.create")
 
-    def _advance(self, batch: BatchLike, state: Hidden | None) -> Hidden:
+    def _advance(self, batch: BatchLike, state: RecurrentState | None) -> RecurrentState:
         """Return the state after the last time."""
-        return Hidden.after(self.run(batch, state), batch)
+        return RecurrentState.after(self.run(batch, state), batch)
 
-    def forward(self, batch: BatchLike, *, state: Hidden | None = None, intermediates: bool = False) -> Prediction:
+    def forward(
+        self, batch: BatchLike, *, state: RecurrentState | None = None, intermediates: bool = False
+    ) -> Prediction:
         """Decode the state at every time point.
 
         Args:

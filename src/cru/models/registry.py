@@ -4,7 +4,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from cru.errors import did_you_mean
+from cru.errors import InputError, did_you_mean, literal
 from cru.models.base import Model, Spec
 
 
@@ -120,13 +120,13 @@ def check_loadable(name: str, source: object, *, allow_code: bool) -> None:
         allow_code: whether the caller allows a model outside `MODELS`.
 
     Raises:
-        ValueError: the name is unknown or not allowed.
+        InputError: the name is not allowed.
+        ValueError: the name is unknown.
     """
     if is_own(name) and not allow_code:
-        raise ValueError(
-            f"{source} names the model {name!r:.100}, which would import and run the module "
-            f"{name.partition(':')[0]!r:.100}. If you trust it, allow it with allow_code=True (--allow-code)."
-        )
+        effect = f"which would import and run the module {name.partition(':')[0]!r:.100}"
+        rule = literal(f"be set, because {source} names the model {name!r:.100}, {effect}")
+        raise InputError("allow_code", rule, hint="If you trust it, give {allow_code=True}.")
     if not is_own(name) and name not in MODELS:
         raise ValueError(f"{source} names the model {name!r:.100}, which is unknown; {did_you_mean(name, MODELS)}")
 

@@ -29,17 +29,17 @@ class VariationalConfig(FixedNoiseConfig):
         self.check_shares("annealing")
 
 
-class Code(NamedTuple):
+class LatentDistribution(NamedTuple):
     """The distribution q(z | series), a Gaussian with independent entries."""
 
     mean: Float[Tensor, "batch *code"]
     log_var: Float[Tensor, "batch *code"]
 
     @staticmethod
-    def split(raw: Float[Tensor, "batch *any"]) -> "Code":
+    def split(raw: Float[Tensor, "batch *any"]) -> "LatentDistribution":
         """Make a code from raw outputs (..., 2 × latent). The log variance is between -20 and 20."""
         mean, log_var = raw.chunk(2, -1)
-        return Code(mean, _LOG_VARIANCE_LIMIT * torch.tanh(log_var / _LOG_VARIANCE_LIMIT))
+        return LatentDistribution(mean, _LOG_VARIANCE_LIMIT * torch.tanh(log_var / _LOG_VARIANCE_LIMIT))
 
     def sample(self) -> Float[Tensor, "batch *code"]:
         """Draw one code for every series."""
@@ -56,7 +56,7 @@ class Code(NamedTuple):
 
 
 class VariationalModel(FixedNoiseModel):
-    """A model that encodes a series into a `Code` and decodes predictions from it.
+    """A model that encodes a series into a `LatentDistribution` and decodes predictions from it.
 
     A prediction uses the mean of the code, so it is deterministic. The loss is the negative evidence lower bound per
     time point, estimated from draws of the code, with an annealed divergence.
@@ -65,7 +65,7 @@ class VariationalModel(FixedNoiseModel):
     causal: ClassVar[bool] = False
     config: "VariationalConfig"
 
-    def encode(self, batch: BatchLike) -> Code:
+    def encode(self, batch: BatchLike) -> LatentDistribution:
         """Compute q(z | batch)."""
         raise TypeError("VariationalModel is a base class: use cru.models.create")
 

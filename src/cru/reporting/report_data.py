@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cru.evaluation.diagnosis import calibration, error_by_gap, gain_by_missing, gain_by_noise
+from cru.errors import full_message
+from cru.evaluation.diagnostics import calibration, error_by_gap, gain_by_missing, gain_by_noise
 from cru.models.registry import MODELS
 from cru.reporting import ledger, paper_tables
 from cru.reporting.figures.comparisons import measure_runtime
@@ -158,7 +159,7 @@ def _experiment(
     allow_code: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Predict test series of an experiment: one set of series for the browser, all runs for the diagnosis."""
+    """Predict test series of an experiment: one set of series for the browser, all runs for the diagnostics."""
     found: dict[str, Any] = {"calibration": {}, "gaps": {}, "gain": {}, "series": [], "notes": [], "time": "time"}
     groups: dict[str, list[RunFolder]] = {}
     for folder in folders:
@@ -191,7 +192,7 @@ def _tested(
     try:
         test = load_test(group[0], data_dir=data_dir)
     except (ValueError, OSError) as error:
-        found["notes"].append(f"{_titles(group)}: no test series are shown. {error}")
+        found["notes"].append(f"{_titles(group)}: no test series are shown. {full_message(error)}")
         return []
     tested = []
     for folder in group:
@@ -199,10 +200,10 @@ def _tested(
             one = predict_run(folder, test, count=_DIAGNOSED_SERIES, allow_code=allow_code)
             _diagnose(one, found)
         except (ValueError, OSError, RuntimeError) as error:  # torch raises RuntimeError for weights of another shape
-            found["notes"].append(f"{folder.title}: no test series are shown. {error}")
+            found["notes"].append(f"{folder.title}: no test series are shown. {full_message(error)}")
             say(found["notes"][-1])
             continue
-        say(f"{folder.title}: {len(one.outputs)} test series")
+        say(f"{folder.title}: {len(one.predictions)} test series")
         tested.append(one)
     return tested
 
@@ -220,13 +221,13 @@ def _other_data(ours: RunFolder, theirs: RunFolder) -> list[str]:
 def _diagnose(one: RunPredictions, found: dict[str, Any]) -> None:
     run = id_of(one.folder)
     found["time"], found["error_unit"] = time_label(one.test.time_unit), one.error_unit
-    found["diagnosed"] = max(found.get("diagnosed", 0), len(one.outputs))
-    curve = calibration(one.outputs, scored=one.scored)
+    found["diagnosed"] = max(found.get("diagnosed", 0), len(one.predictions))
+    curve = calibration(one.predictions, scored=one.scored)
     if curve is not None:
         found["calibration"][run] = curve._asdict()
-    found["gaps"][run] = error_by_gap(one.outputs, scored=one.scored, scale=one.scale)._asdict()
-    by_noise = gain_by_noise(one.outputs)
-    spread = by_noise or gain_by_missing(one.outputs)
+    found["gaps"][run] = error_by_gap(one.predictions, scored=one.scored, scale=one.scale)._asdict()
+    by_noise = gain_by_noise(one.predictions)
+    spread = by_noise or gain_by_missing(one.predictions)
     if spread is not None:
         found["gain"][run] = spread._asdict() | {"by": "noise" if by_noise else "missing"}
 
@@ -238,12 +239,12 @@ def _series(tested: list[RunPredictions], count: int, share: int) -> list[dict[s
     return limit_size(
         (
             describe_series(
-                {id_of(one.folder): one.outputs[number] for one in tested},
+                {id_of(one.folder): one.predictions[number] for one in tested},
                 names=names,
                 units=units,
                 regression=regression,
             )
-            for number in range(min(count, len(first.outputs)))
+            for number in range(min(count, len(first.predictions)))
         ),
         share,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cru.errors import InputError, literal
-from cru.evaluation.diagnosis import calibration, error_by_gap, gain_groups
+from cru.evaluation.diagnostics import calibration, error_by_gap, gain_groups
 from cru.evaluation.evaluate import SeriesPrediction
 from cru.reporting import figures
 from cru.reporting.figures.comparisons import Learning
@@ -54,17 +54,16 @@ class FigureInput(NamedTuple):
         tested = next(
             predict_test_series(self.folders[:1], count=self.most, data_dir=self.data_dir, allow_code=self.allow_code)
         )
-        return tested, self.chosen(tested.outputs)
+        return tested, self.chosen(tested.predictions)
 
-    def chosen(self, outputs: list[SeriesPrediction]) -> SeriesPrediction:
+    def chosen(self, predictions: list[SeriesPrediction]) -> SeriesPrediction:
         """Return the requested series, or the one with the most varying noise."""
         if self.series is None:
-            return pick_by_noise(outputs)
-        found = [output for output in outputs if output.id == self.series]
+            return pick_by_noise(predictions)
+        found = [prediction for prediction in predictions if prediction.id == self.series]
         if not found:
-            rule = literal(
-                f"be the id of one of the first {len(outputs)} test series, {outputs[0].id} to {outputs[-1].id}"
-            )
+            span = f"{predictions[0].id} to {predictions[-1].id}"
+            rule = literal(f"be the id of one of the first {len(predictions)} test series, {span}")
             raise InputError("series", rule, repr(self.series))
         return found[0]
 
@@ -92,8 +91,10 @@ def _runtime(_: FigureInput) -> "Figure":
 
 def _gain_noise(inputs: FigureInput) -> "Figure":
     tested = inputs.tested()
-    outputs = {one.folder.model: inputs.chosen(one.outputs) for one in tested}
-    shown = {model: output for model, output in outputs.items() if output.gain is not None} or outputs
+    predictions = {one.folder.model: inputs.chosen(one.predictions) for one in tested}
+    shown = {
+        model: prediction for model, prediction in predictions.items() if prediction.gain is not None
+    } or predictions
     title = tested[0].folder.title if len(tested) == 1 else inputs.title
     first = next(iter(shown.values()))
     title = f"{title}: test sequence {first.id}"
@@ -102,17 +103,17 @@ def _gain_noise(inputs: FigureInput) -> "Figure":
 
 def _gain_sparseness(inputs: FigureInput) -> "Figure":
     tested, _ = inputs.one()
-    if tested.test.is_image or any(output.gain is None for output in tested.outputs):
+    if tested.test.is_image or any(prediction.gain is None for prediction in tested.predictions):
         raise ValueError(
             "the figure 'gain-sparseness' needs features and a Kalman gain, as in ushcn-sparseness with cru."
         )
     features = len(tested.test.names)
-    return figures.draw_gain_sparseness(gain_groups(tested.outputs), features=features, title=tested.folder.title)
+    return figures.draw_gain_sparseness(gain_groups(tested.predictions), features=features, title=tested.folder.title)
 
 
 def _trajectory(inputs: FigureInput) -> "Figure":
     tested = inputs.tested()
-    shown = {one.folder.model: inputs.chosen(one.outputs) for one in tested}
+    shown = {one.folder.model: inputs.chosen(one.predictions) for one in tested}
     title = f"{inputs.title}: test sequence {next(iter(shown.values())).id}"
     return figures.draw_trajectory(shown, time_unit=tested[0].test.time_unit, title=title)
 
@@ -129,7 +130,7 @@ def _curves(inputs: FigureInput) -> "Figure":
 
 
 def _calibration(inputs: FigureInput) -> "Figure":
-    found = {one.folder.model: calibration(one.outputs, scored=one.scored) for one in inputs.tested()}
+    found = {one.folder.model: calibration(one.predictions, scored=one.scored) for one in inputs.tested()}
     curves = {model: curve for model, curve in found.items() if curve is not None}
     if not curves:
         raise ValueError("the figure 'calibration' needs Gaussian predictions: images have no intervals.")
@@ -138,7 +139,7 @@ def _calibration(inputs: FigureInput) -> "Figure":
 
 def _gaps(inputs: FigureInput) -> "Figure":
     tested = inputs.tested()
-    curves = {one.folder.model: error_by_gap(one.outputs, scored=one.scored, scale=one.scale) for one in tested}
+    curves = {one.folder.model: error_by_gap(one.predictions, scored=one.scored, scale=one.scale) for one in tested}
     if not any(curve.x for curve in curves.values()):
         raise ValueError("the figure 'gaps' needs targets after a first observation, but these test series have none.")
     first = tested[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cru.data import SeriesSet
-from cru.errors import shorten
+from cru.errors import explained
 from cru.evaluation.evaluate import SeriesPrediction, predict_series
 from cru.reporting.ledger import read_lines
 from cru.schema import check, read_json
@@ -90,11 +90,11 @@ def read_folder(path: Path) -> RunFolder:
         for line in log:
             check(EpochSchema, line, path / "log.jsonl")
     except (ValueError, OSError) as error:
-        raise ValueError(f"the run in {path} cannot be read: {error}") from None
+        raise explained(ValueError(f"the run in {path} cannot be read."), error) from None
     try:
         return RunFolder(path, RunSettings.from_dict(tables), log, record)
     except ValueError as error:
-        raise ValueError(shorten(f"{settings}: {error}")) from None
+        raise explained(ValueError(f"{settings} must hold valid settings of a run."), error) from None
 
 
 def find_folders(paths: Iterable[Path]) -> list[RunFolder]:
@@ -137,7 +137,7 @@ class RunPredictions(NamedTuple):
 
     folder: RunFolder
     test: SeriesSet
-    outputs: list[SeriesPrediction]
+    predictions: list[SeriesPrediction]
 
     @property
     def scored(self) -> str:

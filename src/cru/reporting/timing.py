@@ -130,6 +130,4 @@ def read_seconds(path: Path) -> dict[tuple[str, str], float]:
     try:
         return {(preset, model): float(value) for preset, models in found.items() for model, value in models.items()}
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(
-            f"{path} must hold seconds by preset and model. Measure them again (cru table --time)."
-        ) from None
+        raise ValueError(f"{path} must hold seconds by preset and model. Remove it, and measure them again.") from None

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from cru.data import SeriesSet, Splits
-from cru.data.datasets import DATASETS, dataset
+from cru.data.datasets import DATASETS, Dataset, dataset
 from cru.data.tasks import TASK_VERSION, TASKS, partial_observability
 from cru.errors import did_you_mean
 from cru.models import Model, create, spec_of
-from cru.training.settings import RunSettings, checked
+from cru.training.settings import RunSettings, checked, named_in, renamed
 
 
 def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, progress: bool = False) -> Splits:
@@ -24,24 +24,33 @@ def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, pr
         progress: whether to show a progress bar.
 
     Raises:
-        ValueError: the dataset, the task or an option is unknown or not valid.
+        InputError: the value of an option is not valid. The error has the name of the setting.
+        ValueError: the dataset, the task or an option is unknown.
     """
     data, seed = settings.data, settings.data.seed or 0
     if data.task not in TASKS:
         raise ValueError(f"there is no task {data.task!r}; {did_you_mean(data.task, TASKS)}")
-    task, entry = TASKS[data.task], dataset(data.dataset)
+    task, entry = TASKS[data.task], _dataset(data.dataset)
     check_options(task, data.task_options, "data.task_options")
     check_options(entry.load, data.options, "data.options")
-    splits = entry.load(data_dir=data_dir, seed=seed, progress=progress, **data.options)
+    with named_in("data.options", data.options):
+        splits = entry.load(data_dir=data_dir, seed=seed, progress=progress, **data.options)
     splits = splits.first(data.train, data.validation, data.test)
 
     def prepared(part: SeriesSet, number: int) -> SeriesSet:
         if data.sparseness is not None:
-            part = partial_observability(part, probability=data.sparseness, seed=(seed, number))
+            with renamed({"probability": "data.sparseness"}):
+                part = partial_observability(part, probability=data.sparseness, seed=(seed, number))
         own = {"seed": (seed, number)} if "seed" in inspect.signature(task).parameters else {}
-        return task(part, **own | dict(data.task_options))
+        with named_in("data.task_options", data.task_options):
+            return task(part, **own | dict(data.task_options))
 
     return Splits(*(prepared(part, number) for number, part in enumerate(splits)))
+
+
+def _dataset(name: str) -> Dataset:
+    with renamed({"name": "data.dataset"}):
+        return dataset(name)
 
 
 def data_version(settings: RunSettings) -> int:
@@ -55,10 +64,12 @@ def data_version(settings: RunSettings) -> int:
 def make_model(settings: RunSettings, train: SeriesSet) -> Model:
     """Make the model with the initial weights of the seed. `Model.prepare` is not yet called."""
     own = settings.data.time_scale
-    scale = dataset(settings.data.dataset).time_scale if own is None else own
+    scale = _dataset(settings.data.dataset).time_scale if own is None else own
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        model = create(settings.model.name, spec_of(train, time_scale=scale), **settings.model.options)
+        spec, options = spec_of(train, time_scale=scale), settings.model.options
+        with named_in("model", options):
+            model = create(settings.model.name, spec, **options)
     return model.to(getattr(torch, settings.training.dtype))
 
 

@@ -111,7 +111,7 @@ class Engine:
         try:
             summed: Tensor = self._accelerator.reduce(tensor.to(self.device), reduction="sum")
         except RuntimeError as error:
-            raise RunError("another process of this run has ended. Continue with --resume.") from error
+            raise RunError("another process of this run has ended. Continue the run.") from error
         return summed
 
     def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:
@@ -183,7 +183,7 @@ class Loop:
         known = BERNOULLI if validation.task and validation.task.likelihood == "bernoulli" else GAUSSIAN
         if self.settings.monitor not in known:
             hint = f"There are {', '.join(known)}."
-            raise InputError("training.monitor", "be a score of this task", repr(self.settings.monitor), hint)
+            raise InputError("monitor", "be a score of this task", repr(self.settings.monitor), hint)
         self.model = model.to(self.engine.device)
         self.train, self.validation, self.renew = train, validation, renew
         self.callback, self.checkpointer = callback or Callback(), checkpointer or Checkpointer()

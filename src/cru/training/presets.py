@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cru.errors import did_you_mean
-from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build, differences
+from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build, differences, named_in
 
 _SECTIONS = ("data", "model", "training")
 PUBLISHED = "-published"  # suffix of presets with the published protocol
@@ -57,7 +57,8 @@ def settings_for(preset: str, model: str, *, seed: int = 0, changes: Iterable[st
     _check_options(model, options)
     settings = {**chosen, "model": {"name": model, "options": options}, "seed": seed, "preset": table["name"]}
     built = build(RunSettings, settings)
-    _config(model)(**built.model.options)  # checks the values
+    with named_in("model", options):
+        _config(model)(**built.model.options)  # checks the values
     return built
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cru.data import Splits
 from cru.data.series import Batches
-from cru.errors import RunError, shorten
+from cru.errors import InputError, RunError, explained
 from cru.evaluation import evaluate
 from cru.evaluation.metrics import rubanova_mse
 from cru.files import write_atomically
@@ -35,7 +35,7 @@ from cru.training.loop import Checkpointer, Engine, Loop, Progress
 from cru.training.presets import compare_with_preset
 from cru.training.provenance import find_commit, find_versions
 from cru.training.schemas import RecordSchema, RunHeader
-from cru.training.settings import RunSettings, differences
+from cru.training.settings import RunSettings, differences, named_in
 
 _INITIAL_FILES = {"settings.json", "log.jsonl", "output.txt", "tensorboard"}  # of a run before its first checkpoint
 
@@ -113,19 +113,21 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
     if not (last.exists() or result.exists()):
         other = [path.name for path in out.glob("[!.]*") if path.name not in _INITIAL_FILES]
         if other:
-            raise ValueError(f"{out} must be a new or empty folder, or hold a run, but has {sorted(other)[0]}.")
+            raise InputError("out", "be a new or empty folder, or hold a run", f"{out}, which has {sorted(other)[0]}")
         return None
     if not resume:
-        raise ValueError(f"{out} already holds a run. Use `resume` (--resume) or a new folder (--out).")
+        hint = "Give {resume=True} to continue the run."
+        raise InputError("out", "be a new folder", f"{out}, which already holds a run", hint)
     found = read_record(result) if result.exists() else check(RunHeader, read_checkpoint(last)[1], last).model_dump()
     try:
         changed = differences(settings, RunSettings.from_dict(found["settings"]))
     except ValueError as error:
-        raise ValueError(shorten(f"{out} holds a run with settings of another version: {error}")) from None
+        raise explained(ValueError(f"{out} holds a run with settings of another version."), error) from None
     if found.get("data_version", 1) != data_version(settings):
-        raise ValueError(f"{out} holds a run on an earlier version of the data. Use a new folder (--out).")
+        raise InputError("out", "be a new folder", f"{out}, which holds a run on an earlier version of the data")
     if changed:
-        raise ValueError(f"{out} holds a run with other settings: they differ in {', '.join(changed)}.")
+        difference = f"they differ in {', '.join(changed)}"
+        raise InputError("out", "hold a run with the same settings", f"{out}: {difference}")
     return last
 
 
@@ -157,7 +159,7 @@ def load_model(path: Path | str, *, allow_code: bool = False) -> Model:
     try:
         settings = RunSettings.from_dict(found.settings)
     except ValueError as error:
-        raise ValueError(shorten(f"{path}: {error}")) from None
+        raise explained(ValueError(f"{path} must hold valid settings of a run."), error) from None
     return restore_model(
         settings.model.name,
         load_spec(found.spec, path),
@@ -226,16 +228,17 @@ def _train_and_score(
     model = make_model(settings, splits.train)
     callbacks = (JsonLog(out / "log.jsonl"), *([callback] if callback else [])) if engine.main else ()
     checkpointer = RunCheckpointer(out, settings)
-    loop = Loop(
-        settings.training,
-        model,
-        splits.train,
-        splits.validation,
-        seed=settings.seed,
-        engine=engine,
-        checkpointer=checkpointer,
-        callback=CallbackList(*callbacks),
-    )
+    with named_in("training", ("monitor",)):
+        loop = Loop(
+            settings.training,
+            model,
+            splits.train,
+            splits.validation,
+            seed=settings.seed,
+            engine=engine,
+            checkpointer=checkpointer,
+            callback=CallbackList(*callbacks),
+        )
     if checkpoint is not None:
         checkpointer.restore(loop)
     else:

@@ -7,7 +7,8 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -152,10 +153,32 @@ def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
     if missing:
         raise InputError(f"{where}{missing[0]}", "be given")
     values = {key: checked(hints[key], value, f"{where}{key}") for key, value in table.items()}
-    try:
+    with named_in(where.rstrip("."), values):
         return kind(**values)
+
+
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Give the argument of an `InputError` its other name, if it is in ``names``."""
+    try:
+        yield
     except InputError as error:
-        raise error.replace(argument=where + error.argument) from None
+        if error.argument not in names:
+            raise
+        raise error.replace(argument=names[error.argument]) from None
+
+
+def named_in(section: str, names: Iterable[str]) -> AbstractContextManager[None]:
+    """Add the section to the argument of an `InputError`, if the argument is one of ``names``.
+
+    >>> from cru.errors import InputError
+    >>> from cru.training.settings import named_in
+    >>> with named_in("model", ["hidden_size"]):
+    ...     raise InputError("hidden_size", "be even", 5)
+    Traceback (most recent call last):
+    cru.errors.InputError: `model.hidden_size` must be even, got 5.
+    """
+    return renamed({name: f"{section}.{name}" if section else name for name in names})
 
 
 def differences(ours: RunSettings, theirs: RunSettings) -> list[str]:

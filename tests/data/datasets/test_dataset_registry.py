@@ -4,18 +4,14 @@ from cru.data import DATASETS, dataset, load
 
 
 def test_names_and_time_scales():
-    assert {name: entry.time_scale for name, entry in DATASETS.items()} == {
-        "pendulum-interpolation": 1.0,
-        "pendulum-regression": 1.0,
-        "physionet": 0.2,
-        "ushcn": 0.3,
-    }
+    paper = {"pendulum-interpolation": 1.0, "pendulum-regression": 1.0, "physionet": 0.2, "ushcn": 0.3}
+    assert paper.items() <= {name: entry.time_scale for name, entry in DATASETS.items()}.items()
 
 
 def test_a_misspelt_name_gets_the_closest_match():
-    with pytest.raises(ValueError, match=r"got 'physionett'; did you mean 'physionet'?"):
+    with pytest.raises(ValueError, match=r"got 'physionett'. Did you mean 'physionet'"):
         dataset("physionett")
-    with pytest.raises(ValueError, match=r"there are pendulum-interpolation, "):
+    with pytest.raises(ValueError, match=r"There are pendulum-interpolation, "):
         load("zzz")
 
 

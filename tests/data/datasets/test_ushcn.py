@@ -131,6 +131,6 @@ def test_a_wrong_page_in_place_of_the_archive_is_removed(tmp_path, monkeypatch):
     page = tmp_path / ushcn.ARCHIVE
     page.write_text("<html>Please log in.</html>")
     monkeypatch.setattr(ushcn.raw, "download", lambda *_, **__: [page])
-    with pytest.raises(ValueError, match=r"gzip archive.* It is removed: run this again"):
+    with pytest.raises(ValueError, match=r"(?s)gzip archive.*It is removed: run this again"):
         ushcn.prepare(cache=tmp_path / "cache")
     assert not page.exists()

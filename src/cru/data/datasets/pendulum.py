@@ -13,7 +13,7 @@ from cru.data.cache import cache_dir, cached
 from cru.data.datasets.drawing import IMAGE, draw_lines, sine
 from cru.data.random import generator
 from cru.data.series import SeriesSet
-from cru.data.splits import Splits, divide
+from cru.data.splits import Splits, split_series
 from cru.progress import ProgressBar
 from cru.shapes import Float32, Float64, UInt8
 
@@ -61,7 +61,7 @@ def load(
     key = {"dataset": variant.name, "version": _VERSION, "seed": seed, "sizes": list(SIZES)}
     path = cache_dir(cache) / f"{variant.name}-{seed}.npz"
     series = cached(path, key, lambda: (generate(variant, sum(SIZES), seed=seed, progress=progress), key))
-    return divide(series, np.arange(sum(SIZES)), SIZES, joined=joined)
+    return split_series(series, np.arange(sum(SIZES)), SIZES, joined=joined)
 
 
 def generate(variant: Variant, count: int, *, seed: int = 0, progress: bool = False) -> SeriesSet:

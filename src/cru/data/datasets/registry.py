@@ -8,7 +8,7 @@ from typing import Any
 
 from cru.data.datasets import pendulum, physionet, ushcn
 from cru.data.splits import Splits
-from cru.errors import did_you_mean
+from cru.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ DATASETS = {
 def dataset(name: str) -> Dataset:
     """Return the entry for ``name``. The error for an unknown name suggests the closest name."""
     if name not in DATASETS:
-        raise ValueError(f"`name` must be a known dataset, got {name!r}; {did_you_mean(name, DATASETS)}")
+        raise InputError("name", "be a known dataset", repr(name), did_you_mean(name, DATASETS))
     return DATASETS[name]
 
 

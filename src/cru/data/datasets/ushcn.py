@@ -80,7 +80,8 @@ def prepare(
                 raise
             for path in paths:  # there is no checksum, so it can be the error page of a proxy
                 path.unlink()
-            raise ValueError(f"{error} It is removed: run this again to download a new copy.") from None
+            error.add_note("It is removed: run this again to download a new copy.")
+            raise
 
     wanted = key | {"raw": raw.fingerprint(sources)} if sources else key
     return cached(cache_dir(cache) / f"ushcn-{source}.npz", wanted, build)

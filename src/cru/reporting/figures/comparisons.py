@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cru.evaluation.diagnosis import Curve
+from cru.evaluation.diagnostics import Curve
 from cru.reporting.figures.style import (
     BLUE,
     GREY,

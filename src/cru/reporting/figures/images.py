@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def draw_gain_noise(
-    outputs: Mapping[str, SeriesPrediction], *, time_unit: str = "frame", count: int = 16, title: str = ""
+    predictions: Mapping[str, SeriesPrediction], *, time_unit: str = "frame", count: int = 16, title: str = ""
 ) -> "Figure":
     """Draw noisy frames above the norm of the Kalman gain of each model, on the same time axis.
 
     The gain should be smaller for frames with more noise.
 
     Args:
-        outputs: the predictions of each model for the same sequence.
+        predictions: the predictions of each model for the same sequence.
         time_unit: the unit of the times.
         count: the number of frames.
         title: the title of the figure.
@@ -40,13 +40,13 @@ def draw_gain_noise(
     Raises:
         ValueError: a prediction has no gain, or the sequences differ.
     """
-    output = next(iter(outputs.values()))
-    noise, gains = output.noise, {model: one.gain for model, one in outputs.items() if one.gain is not None}
-    if noise is None or not noise.any() or not output.is_image or len(gains) < len(outputs):
+    output = next(iter(predictions.values()))
+    noise, gains = output.noise, {model: one.gain for model, one in predictions.items() if one.gain is not None}
+    if noise is None or not noise.any() or not output.is_image or len(gains) < len(predictions):
         raise ValueError(
             "the figure 'gain-noise' needs noisy images and a Kalman gain, as in pendulum-regression with cru."
         )
-    for model, one in outputs.items():
+    for model, one in predictions.items():
         if not np.array_equal(one.values, output.values, equal_nan=True):
             raise ValueError(
                 f"the figure 'gain-noise' shows one test sequence, but {model} has another. Name runs on the same data."
@@ -119,9 +119,9 @@ def draw_trajectory(
     return figure
 
 
-def pick_by_noise(outputs: list[SeriesPrediction]) -> SeriesPrediction:
+def pick_by_noise(predictions: list[SeriesPrediction]) -> SeriesPrediction:
     """Select the sequence with the largest standard deviation of noise, or the first one if the noise is unknown."""
-    return max(outputs, key=lambda o: 0.0 if o.noise is None else float(np.std(o.noise)))
+    return max(predictions, key=lambda o: 0.0 if o.noise is None else float(np.std(o.noise)))
 
 
 def _apart(times: Float[np.ndarray, " time"], count: int, width: float) -> list[int]:

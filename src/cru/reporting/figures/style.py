@@ -57,10 +57,21 @@ _COLOURS: dict[str, tuple[Any, ...]] = {  # colours on light and dark background
 }
 
 
+_PALETTE = [_COLOURS[name][:2] for name in ("cru", "gru", "rkn", "paired", "mtand", "ode-rnn", "f-cru", "mlp")]
+
+
 def model_style(model: str) -> ModelStyle:
-    """Return the style of a model. An unknown model is black, or white on a dark background."""
-    title = MODELS[model].title if model in MODELS else model
-    return ModelStyle(title, *_COLOURS.get(model, (INK, "#EEEEEE")))
+    """Return the style of a model. A model outside the registry is black, or white on a dark background."""
+    if model not in MODELS:
+        return ModelStyle(model, INK, "#EEEEEE")
+    return ModelStyle(MODELS[model].title, *(_COLOURS.get(model) or _default_colours(model)))
+
+
+def _default_colours(model: str) -> tuple[Any, ...]:
+    """Return colours and dashes of a registered model without an entry in `_COLOURS`, which no other model has."""
+    others = [name for name in MODELS if name not in _COLOURS]
+    row, column = divmod(others.index(model), len(_PALETTE))
+    return *_PALETTE[column], (*_DASH, *(row + 1) * _DOT)
 
 
 FORMATS = (".png", ".svg", ".pdf")

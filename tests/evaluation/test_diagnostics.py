@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from cru.data.random import generator
-from cru.evaluation.diagnosis import (
+from cru.evaluation.diagnostics import (
     calibration,
     error_by_gap,
     gain_by_missing,
@@ -11,7 +11,7 @@ from cru.evaluation.diagnosis import (
     gain_groups,
     since_seen,
 )
-from cru.evaluation.metrics import Tally
+from cru.evaluation.metrics import ScoreSums
 from cru.models import Prediction
 from tests.evaluation.handmade import filled_in, frames, output, weather
 from tests.training.tiny import tiny_splits
@@ -41,14 +41,14 @@ def test_the_levels_agree_with_the_scores_of_the_ledger():
     test = tiny_splits().test
     batch = test.batch([0])
     mean, var = torch.zeros_like(batch.targets), torch.full_like(batch.targets, 0.5)
-    tally = Tally(test.target_shape, "gaussian")
-    tally.add(Prediction(mean, var), batch)
+    score_sums = ScoreSums(test.target_shape, "gaussian")
+    score_sums.add(Prediction(mean, var), batch)
     known = batch.target_mask[0].numpy()
     series = output(batch.times[0], batch.targets[0], mean[0], np.sqrt(0.5))._replace(target_mask=known)
     curve = calibration([series])
     at = dict(zip(curve.x, curve.y, strict=True))
-    assert at[0.5] == pytest.approx(tally.scores()["coverage50"])
-    assert at[0.9] == pytest.approx(tally.scores()["coverage90"])
+    assert at[0.5] == pytest.approx(score_sums.scores()["coverage50"])
+    assert at[0.9] == pytest.approx(score_sums.scores()["coverage90"])
 
 
 def test_only_what_is_scored_counts():
@@ -106,7 +106,7 @@ def test_many_kinds_of_rare_long_gaps_are_not_put_into_one():
 
 def test_nothing_to_diagnose_is_said():
     for diagnose in (calibration, error_by_gap, gain_by_noise):
-        with pytest.raises(ValueError, match="`outputs` must hold at least one series, got none"):
+        with pytest.raises(ValueError, match="`predictions` must hold at least one series, got none"):
             diagnose([])
     with pytest.raises(ValueError, match="with a Kalman gain, got none"):
         gain_groups([filled_in()])

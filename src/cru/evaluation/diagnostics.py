@@ -1,4 +1,4 @@
-"""Diagnosis of predictions: calibration, error by gap length, and Kalman gain by noise and missing features."""
+"""Diagnostics of predictions: calibration, error by gap length, and Kalman gain by noise and missing features."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -32,25 +32,27 @@ class Spread(NamedTuple):
     counts: list[int]
 
 
-def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> Curve | None:
+def calibration(predictions: Sequence[SeriesPrediction], *, scored: str = "all") -> Curve | None:
     """Compute the coverage of the central interval at each nominal level.
 
     For a calibrated model, the coverage equals the level.
 
     Args:
-        outputs: the predictions of each series.
+        predictions: the predictions of each series.
         scored: the targets to use: ``"all"`` or ``"hidden"``.
 
     Returns:
         The curve. None without intervals or targets.
     """
-    _check(outputs)
+    _check(predictions)
     scores = []
-    for output in outputs:
-        if output.std is None:
+    for prediction in predictions:
+        if prediction.std is None:
             return None
-        chosen = counted(output, scored)
-        scores.append(np.abs(output.targets - output.mean)[chosen] / np.maximum(output.std[chosen], _MIN_STD))
+        chosen = counted(prediction, scored)
+        scores.append(
+            np.abs(prediction.targets - prediction.mean)[chosen] / np.maximum(prediction.std[chosen], _MIN_STD)
+        )
     distances = np.concatenate(scores)
     if len(distances) == 0:
         return None
@@ -59,22 +61,22 @@ def calibration(outputs: Sequence[SeriesPrediction], *, scored: str = "all") -> 
     return Curve(list(LEVELS), inside, [len(distances)] * len(LEVELS))
 
 
-def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
+def error_by_gap(predictions: Sequence[SeriesPrediction], *, scored: str = "all", scale: Sequence[float] = ()) -> Curve:
     """Compute the root mean squared error by the time since the last observation.
 
     Targets before the first observation are not counted.
 
     Args:
-        outputs: the predictions of each series.
+        predictions: the predictions of each series.
         scored: the targets to use: ``"all"`` or ``"hidden"``.
         scale: a divisor for the errors of each feature, so that features with different units can be averaged.
     """
-    _check(outputs)
+    _check(predictions)
     gaps, errors = [], []
-    for output in outputs:
-        chosen = counted(output, scored)
-        square = ((output.targets - output.mean) / (np.asarray(scale) if len(scale) else 1.0)) ** 2
-        gap = np.broadcast_to(since_seen(output).reshape(-1, *(1,) * (square.ndim - 1)), square.shape)
+    for prediction in predictions:
+        chosen = counted(prediction, scored)
+        square = ((prediction.targets - prediction.mean) / (np.asarray(scale) if len(scale) else 1.0)) ** 2
+        gap = np.broadcast_to(since_seen(prediction).reshape(-1, *(1,) * (square.ndim - 1)), square.shape)
         gaps.append(gap[chosen])
         errors.append(square[chosen])
     gap, square = np.concatenate(gaps), np.concatenate(errors)
@@ -84,61 +86,61 @@ def error_by_gap(outputs: Sequence[SeriesPrediction], *, scored: str = "all", sc
     return Curve([float(gap[group].mean()) for group in groups], means, [int(group.sum()) for group in groups])
 
 
-def gain_by_noise(outputs: Sequence[SeriesPrediction], *, skip: int = 5, bins: int = 8) -> Spread | None:
+def gain_by_noise(predictions: Sequence[SeriesPrediction], *, skip: int = 5, bins: int = 8) -> Spread | None:
     """Compute the distribution of the gain by the fraction of noise in the image.
 
     Args:
-        outputs: the predictions of each series.
+        predictions: the predictions of each series.
         skip: the number of first images to leave out, because the wide initial variance determines their gain.
         bins: the number of groups of noise fractions.
 
     Returns:
         The distribution. None without gain or noise.
     """
-    _check(outputs)
-    if any(output.gain is None or output.noise is None for output in outputs):
+    _check(predictions)
+    if any(prediction.gain is None or prediction.noise is None for prediction in predictions):
         return None
-    gain, noise = (np.concatenate([getattr(o, name)[skip:] for o in outputs]) for name in ("gain", "noise"))
+    gain, noise = (np.concatenate([getattr(o, name)[skip:] for o in predictions]) for name in ("gain", "noise"))
     middle = (np.minimum(np.floor(noise * bins), bins - 1) + 0.5) / bins
     return _spread(middle, gain) if len(noise) and np.ptp(noise) > 0 else None
 
 
-def gain_by_missing(outputs: Sequence[SeriesPrediction]) -> Spread | None:
+def gain_by_missing(predictions: Sequence[SeriesPrediction]) -> Spread | None:
     """Compute the distribution of the gain by the number of missing features. Return None without gain or features."""
-    if any(output.gain is None or output.is_image for output in outputs):
+    if any(prediction.gain is None or prediction.is_image for prediction in predictions):
         return None
-    groups = gain_groups(outputs)
+    groups = gain_groups(predictions)
     missing = np.repeat([float(degree) for degree in groups], [len(gains) for gains in groups.values()])
     return _spread(missing, np.concatenate([np.zeros(0), *groups.values()]))
 
 
-def gain_groups(outputs: Sequence[SeriesPrediction]) -> dict[int, Float[np.ndarray, " n"]]:
+def gain_groups(predictions: Sequence[SeriesPrediction]) -> dict[int, Float[np.ndarray, " n"]]:
     """Collect the gains at observed time points, by the number of missing features."""
-    if all(output.gain is None for output in outputs):
-        raise InputError("outputs", "hold a series of a model with a Kalman gain", "none")
-    gain = np.concatenate([o.gain for o in outputs if o.gain is not None])
-    missing = np.concatenate([(~o.mask).sum(1) for o in outputs if o.gain is not None])
+    if all(prediction.gain is None for prediction in predictions):
+        raise InputError("predictions", "hold a series of a model with a Kalman gain", "none")
+    gain = np.concatenate([o.gain for o in predictions if o.gain is not None])
+    missing = np.concatenate([(~o.mask).sum(1) for o in predictions if o.gain is not None])
     seen = np.isfinite(gain)
     return {int(degree): gain[seen & (missing == degree)] for degree in np.unique(missing[seen])}
 
 
-def counted(output: SeriesPrediction, scored: str) -> np.ndarray:
+def counted(prediction: SeriesPrediction, scored: str) -> np.ndarray:
     """Return the mask of the target entries that are scored."""
-    mask = output.target_mask & output.hidden if scored == "hidden" else output.target_mask
-    return np.broadcast_to(mask, output.targets.shape)
+    mask = prediction.target_mask & prediction.hidden if scored == "hidden" else prediction.target_mask
+    return np.broadcast_to(mask, prediction.targets.shape)
 
 
-def since_seen(output: SeriesPrediction) -> Float[np.ndarray, " time"]:
+def since_seen(prediction: SeriesPrediction) -> Float[np.ndarray, " time"]:
     """Compute the time since the last earlier observation, or NaN before the first.
 
-    >>> since_seen(output)  # observations at 0 and 1, and a query at 3  # doctest: +SKIP
+    >>> since_seen(prediction)  # observations at 0 and 1, and a query at 3  # doctest: +SKIP
     array([nan, 1., 2.])
     """
-    seen = output.times[output.observed]
+    seen = prediction.times[prediction.observed]
     if len(seen) == 0:
-        return np.full(len(output.times), np.nan)
-    before = np.searchsorted(seen, output.times, side="left") - 1  # strictly earlier
-    gap: np.ndarray = np.where(before >= 0, output.times - seen[np.maximum(before, 0)], np.nan)
+        return np.full(len(prediction.times), np.nan)
+    before = np.searchsorted(seen, prediction.times, side="left") - 1  # strictly earlier
+    gap: np.ndarray = np.where(before >= 0, prediction.times - seen[np.maximum(before, 0)], np.nan)
     return gap
 
 
@@ -162,9 +164,9 @@ def _groups(x: np.ndarray) -> list[np.ndarray]:
     return [place == k for k in range(len(last))]
 
 
-def _check(outputs: Sequence[SeriesPrediction]) -> None:
-    if not outputs:
-        raise InputError("outputs", "hold at least one series", "none")
+def _check(predictions: Sequence[SeriesPrediction]) -> None:
+    if not predictions:
+        raise InputError("predictions", "hold at least one series", "none")
 
 
 def _spread(x: np.ndarray, y: np.ndarray) -> Spread | None:
