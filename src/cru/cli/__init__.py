@@ -69,4 +69,4 @@ def main(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Continuous Recurrent Units: Kalman filtering for irregular time series."""
+    """Impute and forecast irregular time series, and run the experiments of the Continuous Recurrent Unit (CRU)."""

@@ -22,7 +22,7 @@ def forecast(
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
-    """Forecast every series and write a long table: id, time, variable, mean, std and intervals."""
+    """Forecast every series and write a long table: id, time, variable, mean, median, std and intervals."""
     from cru.data.table_files import write_file
     from cru.forecaster.table_io import check_ending
 

@@ -11,7 +11,7 @@ def impute(
     level: Level = None,
     allow_code: AllowCode = False,
 ) -> None:
-    """Estimate missing values and write a long table: id, time, variable, mean, std and intervals."""
+    """Estimate missing values and write a long table: id, time, variable, mean, median, std and intervals."""
     from cru.data.table_files import write_file
     from cru.forecaster.table_io import check_ending
 

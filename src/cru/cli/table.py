@@ -9,6 +9,7 @@ import typer
 from cru.cli.options import DEFAULT_LEDGER, DataDir, Ledger
 from cru.cli.printing import make_console
 from cru.cli.signals import sigterm_as_interrupt
+from cru.errors import InputError
 
 
 class EpochChoice(StrEnum):
@@ -74,7 +75,7 @@ def _measure(number: int | None, path: Path, data_dir: Path | None) -> None:
 
     console, presets = make_console(), timed_presets(number)
     if not presets:
-        raise ValueError(f"--time must be used with Table 1 or 2, got Table {number}, which has no times.")
+        raise InputError("number", "be 1 or 2 with {time}", number, "Table 3 has no times.")
 
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)

@@ -208,7 +208,16 @@ class SeriesSet:
     def batches(
         self, size: int, *, rng: np.random.Generator | None = None, dtype: torch.dtype = torch.float32
     ) -> Iterator[Batch]:
-        """Iterate over batches of ``size`` series, in order or shuffled by ``rng``. The last batch can be smaller."""
+        """Iterate over batches of series.
+
+        Args:
+            size: the number of series in a batch. The last batch can be smaller.
+            rng: the generator that shuffles the series. None: in order.
+            dtype: the type of values and targets.
+
+        Raises:
+            InputError: ``size`` is below 1.
+        """
         if size < 1:
             raise InputError("size", "be at least 1", size)
         order = np.arange(len(self)) if rng is None else rng.permutation(len(self))

@@ -69,7 +69,17 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
 
 
 def regression(series: SeriesSet, *, target: str | Sequence[str]) -> SeriesSet:
-    """Predict other quantities at each time point: ``series.per_time[target]``. NaN is unknown.
+    """Predict other quantities at each time point.
+
+    Args:
+        series: series without a task.
+        target: one entry of ``series.per_time``, or several. NaN is unknown.
+
+    Returns:
+        The series with all values as inputs, and with the targets.
+
+    Raises:
+        InputError: the series have a task, or ``target`` is not an entry of ``per_time``.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"station": ["a", "a"], "day": [0, 1], "tmax": [20.0, 21.0], "tmin": [9.0, 10.0]})

@@ -13,7 +13,15 @@ MIN_VARIANCE, MAX_VARIANCE = 1e-12, 1e30
 
 
 def gain(prior: Belief, y_var: Float[Tensor, "*batch obs"]) -> Gain:
-    """Compute the factorised Kalman gain of eq. (14): k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs)."""
+    """Compute the factorised Kalman gain of eq. (14): k_u = σ_u / (σ_u + σ_obs), k_l = σ_s / (σ_u + σ_obs).
+
+    Args:
+        prior: the belief before the update.
+        y_var: the variances of the latent observation.
+
+    Returns:
+        The two diagonals of the gain.
+    """
     total = prior.upper + y_var.clamp(MIN_VARIANCE, MAX_VARIANCE)
     return Gain(prior.upper / total, prior.side / total)
 

@@ -90,7 +90,12 @@ class PairedCRU(KalmanLayer):
 
     @torch.no_grad()
     def set_dynamics(self, decay: Float[Tensor, " obs"], frequency: Float[Tensor, " obs"]) -> None:
-        """Set γ and ω, and the noise q = 2γ, for which the stationary variance is 1."""
+        """Set γ and ω, and the noise q = 2γ, for which the stationary variance is 1.
+
+        Args:
+            decay: γ of each pair, per unit of scaled time, positive.
+            frequency: ω of each pair, in radians per unit of scaled time.
+        """
         self.raw_decay.copy_(self.decay_map.inverse(decay))
         self.frequency.copy_(frequency)
         self.raw_noise.copy_(self.noise_map.inverse(2 * decay).repeat(2))

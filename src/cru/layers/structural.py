@@ -329,7 +329,18 @@ class StructuralLayer(nn.Module):
         return (mean + self.seasonal_mean(times)).to(self.dtype), var.to(self.dtype)
 
     def propagate(self, state: StructuralState, time: Tensor | float | int) -> StructuralState:
-        """Move ``state`` to the absolute ``time``, a number or (batch,), not before its own."""
+        """Move a state to a later time.
+
+        Args:
+            state: the state after the last observation.
+            time: the absolute time, a number or (batch,), not before that of the state.
+
+        Returns:
+            The state at this time.
+
+        Raises:
+            ValueError: ``state`` or ``time`` is not valid.
+        """
         state = self._checked(state, None)
         moment = as_moments("time", time, len(state.time), state.time.device).double()
         _check_later("time", moment[:, None], state)

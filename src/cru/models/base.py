@@ -164,7 +164,14 @@ class Spec:
 
 
 def spec_of(series: Any, *, time_scale: float = 1.0) -> Spec:
-    """Describe a `cru.data.SeriesSet` after the choice of a task. Use the training set.
+    """Describe a `cru.data.SeriesSet` after the choice of a task.
+
+    Args:
+        series: the training series, with a task.
+        time_scale: the factor on the gaps in the Kalman family.
+
+    Returns:
+        The sizes, times and task that a model needs.
 
     >>> splits = cru.data.load("ushcn").map(cru.data.interpolation)      # doctest: +SKIP
     >>> model = cru.models.create("cru", spec_of(splits.train, time_scale=0.3), hidden_size=10)  # doctest: +SKIP
@@ -248,7 +255,7 @@ class Model(nn.Module):
 
     def _advance(self, batch: BatchLike, state: Any) -> State:
         """Implement `advance`. A model that supports streaming overrides this method."""
-        reason = "it needs the complete series" if not self.causal else "it has no state"
+        reason = "it needs the complete series" if not self.causal else "it does not implement `_advance`"
         raise ValueError(f"{type(self).__name__} does not support streaming: {reason}. Use 'cru', for example.")
 
     def elapsed(self, batch: BatchLike, state: Any = None) -> Float[Tensor, "batch time"]:

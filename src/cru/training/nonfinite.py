@@ -19,9 +19,9 @@ def nonfinite_error(model: Model, batch: Batch, *, epoch: int, number: int, skip
         skipped: the number of consecutive non-finite steps.
     """
     return RunError(
-        f"the loss or its gradient was not finite in {skipped} consecutive steps, so training stops at epoch {epoch}, "
-        f"batch {number}: {_series(model, batch)}; {_parameter(model)}. Try a smaller training.learning_rate, "
-        "training.clip=1.0 or training.dtype=float64, in a new folder."
+        f"training stops at epoch {epoch}, batch {number}: the loss or its gradient was not finite in {skipped} "
+        f"consecutive steps. Found: {_series(model, batch)}; {_parameter(model)}. Try a smaller "
+        "training.learning_rate, training.clip=1.0 or training.dtype=float64, in a new folder."
     )
 
 

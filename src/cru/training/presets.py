@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from cru.errors import did_you_mean
+from cru.errors import InputError, did_you_mean
 from cru.training.settings import DataSettings, RunSettings, TrainingSettings, build, differences, named_in
 
 _SECTIONS = ("data", "model", "training")
@@ -67,7 +67,8 @@ def read_preset(preset: str) -> dict[str, Any]:
     if preset.endswith(".toml"):
         return _parse(preset, Path(preset).stem, Path(preset).read_text(encoding="utf-8"))
     if preset not in preset_names():
-        raise ValueError(f"there is no preset {preset!r}; {did_you_mean(preset, preset_names())}")
+        rule, hint = "be the name of a preset or the path of a TOML file", did_you_mean(preset, preset_names())
+        raise InputError("preset", rule, repr(preset), hint)
     return _own_preset(preset)
 
 

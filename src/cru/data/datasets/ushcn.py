@@ -45,9 +45,9 @@ def load(
         seed: the seed of the split, the days and the removed values.
         scaling: scale each feature to [0, 1], with the minima and maxima of ``"each"`` set or of the ``"train"`` set.
             None keeps millimetres and degrees.
-        removed: the share of measurements that is removed at random. The partial-observability study needs 0.
+        removed: the share of observations that is removed at random. The partial-observability study needs 0.
         joined: whether the training set includes the validation stations, as in the published runs.
-        same_days: whether to remove measurements at the same positions of all stations, as in the published runs.
+        same_days: whether to remove observations at the same positions of all stations, as in the published runs.
         progress: whether to show a bar while files are downloaded and read.
     """
     stations = prepare(data_dir=data_dir, cache=cache, progress=progress)
@@ -61,7 +61,7 @@ def load(
 def prepare(
     *, data_dir: Path | str | None = None, cache: Path | str | None = None, progress: bool = False
 ) -> SeriesSet:
-    """Load all stations that `clean` selects, with every day of 1990 to 1993 that has a measurement.
+    """Load all stations that `clean` selects, with every day of 1990 to 1993 that has an observation.
 
     The arguments are those of `load`.
     """
@@ -102,7 +102,7 @@ def read(paths: list[Path], *, progress: bool = False) -> ghcn.Grid:
 def clean(grid: ghcn.Grid) -> SeriesSet:
     """Select the stations that report in 1990, in 1994, and on at least 730 days of 1990 to 1993.
 
-    Each day with a measurement is a time point.
+    Each day with an observation is a time point.
     """
     anything = ~np.isnan(grid.values).all(2)
     measured = anything[:, :DAYS]
@@ -133,7 +133,7 @@ def drop_outliers(series: SeriesSet) -> SeriesSet:
 
 
 def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Select 730 days of each station at random, then remove the share ``removed`` of the measurements."""
+    """Select 730 days of each station at random, then remove the share ``removed`` of the observations."""
     rng = generator(seed, "thinning")
     rows = [
         start + np.sort(rng.permutation(n)[:KEPT_DAYS])
@@ -144,7 +144,7 @@ def thin(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> S
 
 
 def thin_equally(series: SeriesSet, *, removed: float, seed: int | tuple[int, ...]) -> SeriesSet:
-    """Select days and remove measurements as `thin` does, but with one draw for all stations.
+    """Select days and remove observations as `thin` does, but with one draw for all stations.
 
     Every position in a series has a random rank. The 730 positions of lowest rank of a station are selected. So
     stations with the same number of days have the same positions. The n-th day loses the same features at every
