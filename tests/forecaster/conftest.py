@@ -1,7 +1,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -31,11 +30,11 @@ def stations(count: int = 24, observations: int = 30, *, seed: int = 0) -> pd.Da
 @contextmanager
 def short_fits() -> Iterator[None]:
     """Train and calibrate on few values: for tests of what a forecaster does, not of how accurate it is."""
-    few = partial(corrections.CorrectionSettings, rows=(2_000, 4_000), validation=2_000)
+    few = replace(corrections.CORRECTION_TRAINING, rows=(2_000, 4_000), validation=2_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corrections, "CorrectionSettings", few)
-        patch.setattr(fitting, "CONSTANTS", replace(fitting.CONSTANTS, windows_per_epoch=(16, 16)))
-        patch.setattr(held_out, "SETTINGS", replace(held_out.SETTINGS, min_values=1000))
+        patch.setattr(corrections, "CORRECTION_TRAINING", few)
+        patch.setattr(fitting, "FIT", replace(fitting.FIT, segments_per_epoch=(16, 16)))
+        patch.setattr(held_out, "HELD_OUT", replace(held_out.HELD_OUT, min_values=1000))
         yield
 
 

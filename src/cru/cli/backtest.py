@@ -36,7 +36,7 @@ def backtest(
     n_jobs: Jobs = 1,
     allow_code: AllowCode = False,
 ) -> None:
-    """Cut every series at several times, predict the observations after each cut, and score model and baselines."""
+    """Cut every series at several times, predict the observations after each cut, and score model and naive models."""
     from cru.data.table_files import write_file
     from cru.forecaster import Forecaster
     from cru.forecaster.table_io import check_ending
