@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cru import Forecaster
-from cru.forecaster import corrections, fitting, held_out
+from cru.forecaster import corrections, fitting, scoring
 
 FAR = pytest.mark.filterwarnings("ignore:Predictions extend")  # farther than the table could teach
 
@@ -34,7 +34,7 @@ def short_fits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corrections, "CORRECTION_TRAINING", few)
         patch.setattr(fitting, "FIT", replace(fitting.FIT, segments_per_epoch=(16, 16)))
-        patch.setattr(held_out, "HELD_OUT", replace(held_out.HELD_OUT, min_values=1000))
+        patch.setattr(scoring, "SCORING", replace(scoring.SCORING, enough_compared=1000))
         yield
 
 

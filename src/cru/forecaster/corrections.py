@@ -75,8 +75,8 @@ class CorrectionRows(NamedTuple):
 def with_folds(series: SeriesSet, folds: int, seed: int) -> SeriesSet:
     """Assign a fold to every row.
 
-    All rows of a series share a fold if there are at least `FEW_SERIES` series. Otherwise, the rows
-    of a block of consecutive time points share one.
+    All rows of a series share a fold if there are at least `FEW_SERIES` series. Otherwise, the rows of a block of
+    consecutive time points share one.
 
     Args:
         series: the table.

@@ -289,10 +289,12 @@ class Forecaster(AnalysisMixin):
             NotFittedError: the forecaster is not fitted.
             ValueError: ``n``, the table, a time or the horizon is wrong, or both ``at`` and ``horizon`` are given.
         """
-        from cru.forecaster.sampling import sample
+        from cru.forecaster.sampling import check_arguments, sample
 
         self._check_fitted()
-        return sample(self, n, table, at=at, horizon=horizon, every=every, seed=seed, known=known)
+        check_arguments(n, at, horizon, known)
+        series, polars = self._series(table), self._polars(table)
+        return sample(self, n, series, at=at, horizon=horizon, every=every, seed=seed, known=known, polars=polars)
 
     def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
         """Make a `Stream`, which updates any number of series as their observations arrive.

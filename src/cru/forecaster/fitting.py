@@ -18,13 +18,20 @@ from cru.forecaster.anomalies import fit_errors
 from cru.forecaster.calibration import fit_calibration
 from cru.forecaster.clock import Clock
 from cru.forecaster.corrections import FOLD, draw_segments, train_corrections, with_folds
-from cru.forecaster.held_out import compare_held_out, compared_part, find_better_naive_models, score_rows
 from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kind, Kinds
 from cru.forecaster.masking import FEW_SERIES, RandomStream, make_training_task
 from cru.forecaster.predictive_distribution import fit_mean_weight
 from cru.forecaster.queries import Predict, lead_times
-from cru.forecaster.scoring import compute_scores, constant, errors_of
+from cru.forecaster.scoring import (
+    compare_held_out,
+    compared_part,
+    compute_scores,
+    constant,
+    errors_of,
+    find_better_naive_models,
+    score_rows,
+)
 from cru.forecaster.structural_options import choose_log_scales, structural_options
 from cru.forecaster.table_io import Columns, check_plausible, find_outliers, give_warnings, median_gap
 from cru.models import NAIVE, Model, create, spec_of
@@ -83,9 +90,9 @@ class TrainValidation(NamedTuple):
 def split_for_validation(series: SeriesSet, seed: int) -> TrainValidation:
     """Divide a table into a training part and a validation part.
 
-    Complete series are held out if there are `FEW_SERIES` or more. With fewer series, about a fifth of
-    each is held out: the ends of up to `FitConstants.blocks_per_series` parts of equal length. If all series are too
-    short for that, complete series are held out.
+    Complete series are held out if there are `FEW_SERIES` or more. With fewer series, about a fifth of each is held
+    out: the ends of up to `FitConstants.blocks_per_series` blocks of equal length. If all series are too short for
+    that, complete series are held out.
 
     Args:
         series: the table.

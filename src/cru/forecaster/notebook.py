@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cru.errors import printable
-from cru.forecaster.held_out import score_rows
 from cru.forecaster.queries import drop_empty_rows, last_observation_times
+from cru.forecaster.scoring import score_rows
 from cru.forecaster.series_view import predict_curves
 from cru.forecaster.view_data import choose_horizon, write_time
 from cru.reporting.svg import SeriesFigure, draw_series

@@ -27,7 +27,7 @@ from cru.shapes import Bool, Float, Int64
 
 BATCH = 64  # series per batch
 MAX_FORECAST_STEPS = 100_000
-ENDS = "have a value at every forecast time, but known values end before the horizon"
+KNOWN_VALUES_END = "have a value at every forecast time, but known values end before the horizon"
 
 
 def check_levels(level: Any) -> tuple[float, ...]:
@@ -303,7 +303,7 @@ def _check_requested(
         time = reader.stamp(series.times[row])
         if series.times[row] > last and argument == "known":
             end = f", which ends at {reader.stamp(last)}," if len(there) else ""
-            raise InputError(argument, ENDS, f"no {where}{end}", hint, time=time)
+            raise InputError(argument, KNOWN_VALUES_END, f"no {where}{end}", hint, time=time)
         rule = "have a value of every known column at every requested time"
         raise InputError(argument, rule, f"no {where}", hint, time=time)
 

@@ -46,10 +46,12 @@ class SampledRows(NamedTuple):
     values: Float[np.ndarray, "row variable"]
 
 
-def sample(
-    forecaster: "Forecaster", n: int, table: Any, *, at: Any, horizon: Any, every: Any, seed: int, known: Any
-) -> Any:
-    """Draw sample trajectories, and return a frame. The arguments are those of `Forecaster.sample`."""
+def check_arguments(n: Any, at: Any, horizon: Any, known: Any) -> None:
+    """Check the arguments of `Forecaster.sample`.
+
+    Raises:
+        ValueError: ``n`` is not an integer of at least 1, or not exactly one of ``at`` and ``horizon`` is given.
+    """
     if not isinstance(n, int | np.integer) or n < 1:
         given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # probably a table
         raise ValueError(f"`n`, the first argument, must be an integer of at least 1, got {given}.")
@@ -57,8 +59,34 @@ def sample(
         raise InputError("at", "be given, or {horizon}, and not both")
     if known is not None and horizon is None:
         raise InputError("known", KNOWN_WITHOUT_HORIZON, hint=KNOWN_IN_AT)
-    found = forecaster._series(table)
-    query, times = forecaster._ahead(found, horizon, every, known) if at is None else forecaster._requested(found, at)
+
+
+def sample(
+    forecaster: "Forecaster",
+    n: int,
+    series: SeriesSet,
+    *,
+    at: Any,
+    horizon: Any,
+    every: Any,
+    seed: int,
+    known: Any,
+    polars: bool,
+) -> Any:
+    """Draw sample trajectories, and return a frame.
+
+    Args:
+        forecaster: a fitted forecaster.
+        n: the number of trajectories of each series.
+        series: the observations.
+        at: the times, as in `Forecaster.sample`.
+        horizon: the length of a forecast.
+        every: the step of a forecast.
+        seed: the seed of the draws.
+        known: the known values of a forecast.
+        polars: whether to return a polars frame.
+    """
+    query, times = forecaster._ahead(series, horizon, every, known) if at is None else forecaster._requested(series, at)
     lead = lead_times(query.series, causal=forecaster.model_.causal)[query.rows]
     unit = forecaster.clock_.unit_of(horizon)
     give_warnings(check_lead_times(lead, forecaster.model_.spec.longest_gap, forecaster.clock_, unit), stacklevel=4)
@@ -72,7 +100,7 @@ def sample(
         times=np.repeat(drawn.times, size),
         variables=list(forecaster.names_) * len(drawn.times),
         numbers={"value": drawn.values.ravel()},
-        polars=forecaster._polars(table),
+        polars=polars,
     )
 
 
