@@ -46,7 +46,9 @@ def test_the_first_one_ends_the_loop_at_once_and_keeps_the_complete_epochs(capsy
     with StopOnInterrupt(watched) as callback:
         loop = train(callback)
     assert loop.progress.epoch == 2 and watched.steps == 2 * loop.batches + 1
-    assert callback.warning == "Ctrl-C ended the training after 2 of 5 epochs. The model has the best weights so far."
+    assert (
+        callback.warning == "Ctrl-C ended the training after 2 of 5 epochs. The model has the best weights so far."
+    )
     assert capsys.readouterr().err == (
         "\nThe training ends after 2 complete epochs. Press Ctrl-C again to stop without a result.\n"
     )

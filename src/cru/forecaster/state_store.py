@@ -1,6 +1,7 @@
 """The states of many series of a stream, as rows of a few growing tensors, without an object for each series."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,8 +15,10 @@ from cru.forecaster.inputs import InputState
 from cru.forecaster.queries import BATCH, drop_empty_rows
 from cru.models import Model
 from cru.models.base import State
-from cru.schema import Checksum, Schema
+from cru.models.loading import check_tensors
+from cru.schema import Checksum, Schema, check
 from cru.shapes import Bool, Float, Float64, Int64
+from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 
 class StateStore:
@@ -175,8 +178,35 @@ class SeriesStates(StateStore):
         if row < len(self.names):
             self.rows_of[moved], self.names[row] = row, moved
 
+    def save(self, path: Path, model: str) -> None:
+        """Write all states to a file, with the fingerprint of the model."""
+        write_checkpoint(path, self.as_tensors(), {"kind": "stream", "model": model, "ids": self.names})
+
+    def load(self, path: Path | str, model: str, *, single: bool) -> tuple[list[str], dict[str, Tensor]]:
+        """Read the names and tensors from a file of `save`, for `replace`.
+
+        Args:
+            path: the file.
+            model: the fingerprint of the model.
+            single: whether the model has no ids.
+
+        Raises:
+            ValueError: the file is damaged, is not a stream, or belongs to another model.
+        """
+        tensors, header = read_checkpoint(Path(path))
+        if header.get("kind") != "stream":
+            raise ValueError(f"{path} must hold the state of a stream, from `save`, but it holds something else.")
+        found = check(StreamHeader, header, path)
+        if found.model != model:
+            raise ValueError(f"{path} must hold a state of this model, but it holds the state of another model.")
+        if single and found.ids not in ([], ["0"]):
+            raise ValueError(f"`ids` in {path} must be a single '0', because the model was fitted without ids.")
+        saved = self.as_tensors().items()
+        check_tensors(tensors, {name: part.new_empty(len(found.ids), *part.shape[1:]) for name, part in saved}, path)
+        return found.ids, tensors
+
     def replace(self, names: Sequence[str], saved: dict[str, Tensor]) -> None:
-        """Replace all series by those of `as_tensors`."""
+        """Replace all series by those of a file."""
         self.read(saved)
         self.names = list(names)
         self.rows_of = {name: row for row, name in enumerate(self.names)}

@@ -17,14 +17,11 @@ from cru.forecaster.inputs import INPUTS, InputState
 from cru.forecaster.predictive_distribution import CalibratedPrediction, ScaledPrediction, calibrated
 from cru.forecaster.queries import BATCH, check_levels, lead_time_of
 from cru.forecaster.serialization import fingerprint
-from cru.forecaster.state_store import SeriesState, SeriesStates, StreamHeader, rebuilt
+from cru.forecaster.state_store import SeriesState, SeriesStates, rebuilt
 from cru.forecaster.stream_rows import PendingRow, RowReader
 from cru.forecaster.table_io import long_frame, name_of, read_new_table
 from cru.models.base import Prediction
-from cru.models.loading import check_tensors
-from cru.schema import check
 from cru.shapes import Float64
-from cru.training.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -368,8 +365,7 @@ class Stream:
         Args:
             path: the file. Pass it to ``Forecaster.stream(state=path)`` to continue.
         """
-        header = {"kind": "stream", "model": fingerprint(self.forecaster), "ids": self.names}
-        write_checkpoint(Path(path), self.states.as_tensors(), header)
+        self.states.save(Path(path), fingerprint(self.forecaster))
 
     def restore(self, path: Path | str) -> None:
         """Replace all states with those of a file of `save`.
@@ -380,22 +376,13 @@ class Stream:
         Raises:
             ValueError: the file is damaged, is not a stream, or belongs to another model.
         """
-        tensors, header = read_checkpoint(Path(path))
-        if header.get("kind") != "stream":
-            raise ValueError(f"{path} must hold the state of a stream, from `save`, but it holds something else.")
-        found = check(StreamHeader, header, path)
-        if found.model != fingerprint(self.forecaster):
-            raise ValueError(f"{path} must hold a state of this model, but it holds the state of another model.")
-        if self.forecaster.columns_.id is None and found.ids not in ([], ["0"]):
-            raise ValueError(f"`ids` in {path} must be a single '0', because the model was fitted without ids.")
-        saved = self.states.as_tensors().items()
-        wanted = {name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in saved}
-        check_tensors(tensors, wanted, path)
+        single = self.forecaster.columns_.id is None
+        names, tensors = self.states.load(path, fingerprint(self.forecaster), single=single)
         if self.inputs is not None:
-            restored = rebuilt(self.states.blank, (tensors[name] for name in wanted))
+            restored = rebuilt(self.states.blank, (tensors[name] for name in self.states.as_tensors()))
             assert isinstance(restored.inputs, InputState)
             self.inputs.check_state(restored.inputs, torch.where(restored.seen, restored.last, -math.inf), path)
-        self.states.replace(found.ids, tensors)
+        self.states.replace(names, tensors)
 
     def name(self, id: object) -> str:  # noqa: A002
         """Return the name of a series.
