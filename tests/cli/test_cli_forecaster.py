@@ -162,7 +162,7 @@ def test_a_slip_is_noted():
     slipped.loc[7, "high"] = 1e6
     slipped.to_csv("slipped.csv", index=False)
     words = ["--id", "station", "--time", "date", "--model", "last-value", "--out", "slipped"]
-    assert "Note: 'high' of series 's00' is once 1e+06" in done("fit", "slipped.csv", *words)
+    assert "Note: Possible outlier: 1e+06 of 'high' in series 's00' is " in done("fit", "slipped.csv", *words)
 
 
 def test_an_existing_model_is_replaced_and_reported(tmp_path):

@@ -80,7 +80,7 @@ def test_a_model_without_ids_needs_none(tmp_path) -> None:
     forecaster.save(tmp_path / "single")
     (first, wrong) = stream(tmp_path / "single", [{"time": 1.0, "values": {"warm": 20.0}}, {"id": "a", "time": 2.0}])
     assert first["id"] is None and "warm" in first["predictions"]
-    assert "there must be no id" in wrong["error"]
+    assert "must be None, because the model was fitted to one series" in wrong["error"]
 
 
 def test_a_wrong_line_gets_an_error_and_the_stream_continues(folder) -> None:
@@ -91,14 +91,14 @@ def test_a_wrong_line_gets_an_error_and_the_stream_continues(folder) -> None:
         b'{"id": "a", "time": 1, "values": [3]}': '"values" must be an object from names to numbers.',
         b'{"id": "a", "time": "soon", "values": {}}': "`time` must be numbers",
         b'{"id": "a", "time": 2, "values": {"warmth": 1}}': "`values` must be variables of the training table",
-        b'{"id": "a", "time": 2, "values": {"warm": "x"}}': "`values` must be numbers of plausible size",
-        b'{"id": "a", "time": 2, "values": {"warm": [1]}}': "`values` must be numbers of plausible size",
+        b'{"id": "a", "time": 2, "values": {"warm": "x"}}': "`values` must be numbers near those of the training table",
+        b'{"id": "a", "time": 2, "values": {"warm": [1]}}': "`values` must be numbers near those of the training table",
         b'{"id": "a", "time": 1, "values": {"warm": 1}}': "`time` must not lie before the last observation of 'a'",
         b"\xff": "a line must be one JSON object.",
         b"[" * 100_000: "a line must be one JSON object.",
         b'{"id": "a", "time": 2, "values": {"warm": '
         + b"9" * 400
-        + b"}}": "`values` must be numbers of plausible size",
+        + b"}}": "`values` must be numbers near those of the training table",
         b'{"id": "a", "time": ' + b"9" * 400 + b"}": "`time` must be finite",
         b'{"id": "a", "time": ' + b"9" * 9000 + b"}": "a line must be one JSON object.",
     }

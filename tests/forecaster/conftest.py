@@ -1,14 +1,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from cru import Forecaster
-from cru.forecaster import corrections, fitting, held_out
+from cru.forecaster import corrections, fitting, scoring
 
 FAR = pytest.mark.filterwarnings("ignore:Predictions extend")  # farther than the table could teach
 
@@ -31,11 +30,11 @@ def stations(count: int = 24, observations: int = 30, *, seed: int = 0) -> pd.Da
 @contextmanager
 def short_fits() -> Iterator[None]:
     """Train and calibrate on few values: for tests of what a forecaster does, not of how accurate it is."""
-    few = partial(corrections.CorrectionSettings, rows=(2_000, 4_000), validation=2_000)
+    few = replace(corrections.CORRECTION_TRAINING, rows=(2_000, 4_000), validation=2_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corrections, "CorrectionSettings", few)
-        patch.setattr(fitting, "CONSTANTS", replace(fitting.CONSTANTS, windows_per_epoch=(16, 16)))
-        patch.setattr(held_out, "SETTINGS", replace(held_out.SETTINGS, min_values=1000))
+        patch.setattr(corrections, "CORRECTION_TRAINING", few)
+        patch.setattr(fitting, "FIT", replace(fitting.FIT, segments_per_epoch=(16, 16)))
+        patch.setattr(scoring, "SCORING", replace(scoring.SCORING, enough_compared=1000))
         yield
 
 

@@ -11,12 +11,9 @@ from scipy import stats
 import cru
 from cru import Forecaster
 from cru.data import from_table
-from cru.forecaster.error_distribution import (
-    FIRST,
-    LATER,
-    SOON,
-    UNREAD,
-    ErrorDistribution,
+from cru.forecaster.one_step_errors import (
+    OneStepErrorDistribution,
+    Situation,
     run_lengths,
     situation_of,
 )
@@ -221,10 +218,11 @@ def test_nothing_observed_nothing_judged(model) -> None:
     assert len(model.anomalies(nothing)) == 0
 
 
-def distribution(errors: np.ndarray) -> ErrorDistribution:
+def distribution(errors: np.ndarray) -> OneStepErrorDistribution:
     series = from_table(pd.DataFrame({"t": np.arange(float(len(errors))), "x": errors}), id=None, time="t")
     shape = (len(errors), 1)
-    return ErrorDistribution.fit(errors[:, None], np.ones(shape, bool), np.full(shape, SOON), series, 2.0)
+    situation = np.full(shape, Situation.AFTER_SHORT_GAP)
+    return OneStepErrorDistribution.fit(errors[:, None], np.ones(shape, bool), situation, series, 2.0)
 
 
 @pytest.mark.parametrize("freedom", [3, 10, 1e6])
@@ -234,22 +232,22 @@ def test_the_tails_are_those_of_the_errors(freedom: float) -> None:
     found = distribution(law.rvs(50_000, random_state=0))
     fresh = law.rvs(20_000, random_state=1)
     zeros = np.zeros(len(fresh), np.int64)
-    p = found.p_values(fresh, zeros + SOON, zeros)
+    p = found.p_values(fresh, zeros + Situation.AFTER_SHORT_GAP, zeros)
     assert stats.kstest(p, "uniform").pvalue > 0.01
     for probability, factor in ((0.05, 1.1), (0.01, 1.15), (0.001, 1.6), (1e-4, 2.5)):
         z = law.isf(probability / 2)
-        two = found.p_values(np.array([-z, z]), zeros[:2] + SOON, zeros[:2])
+        two = found.p_values(np.array([-z, z]), zeros[:2] + Situation.AFTER_SHORT_GAP, zeros[:2])
         assert (two < factor * probability).all() and (two > probability / factor).all()
-    far = found.p_values(np.array([-1e9, 1e9]), zeros[:2] + SOON, zeros[:2])
+    far = found.p_values(np.array([-1e9, 1e9]), zeros[:2] + Situation.AFTER_SHORT_GAP, zeros[:2])
     assert (far > 0).all() and (far < 1e-6).all()
 
 
 def test_few_errors_have_a_tail_as_well() -> None:
     found = distribution(np.random.default_rng(0).normal(size=200))
-    p = found.p_values(np.array([4.0, -4.0, 8.0]), np.full(3, SOON), np.zeros(3, np.int64))
+    p = found.p_values(np.array([4.0, -4.0, 8.0]), np.full(3, Situation.AFTER_SHORT_GAP), np.zeros(3, np.int64))
     assert (p[:2] < 0.01).all() and (p > 0).all() and p[2] < p[0]
     none = distribution(np.zeros(3))
-    p = none.p_values(np.array([0.0, 1.96, 3.29]), np.full(3, SOON), np.zeros(3, np.int64))
+    p = none.p_values(np.array([0.0, 1.96, 3.29]), np.full(3, Situation.AFTER_SHORT_GAP), np.zeros(3, np.int64))
     np.testing.assert_allclose(p[:2], [1.0, 0.05], atol=0.005)  # a normal distribution
     assert 0.0005 < p[2] < 0.004
 
@@ -258,14 +256,20 @@ def test_equal_errors_count_as_the_middle_of_their_ranks() -> None:
     rng = np.random.default_rng(0)
     errors = rng.choice([-1.0, 0.0, 2.0], 10_000, p=[0.1, 0.6, 0.3])
     found = distribution(errors)
-    p = found.p_values(np.array([-1.0, 0.0, 2.0, 5.0]), np.full(4, SOON), np.zeros(4, np.int64))
+    p = found.p_values(np.array([-1.0, 0.0, 2.0, 5.0]), np.full(4, Situation.AFTER_SHORT_GAP), np.zeros(4, np.int64))
     np.testing.assert_allclose(p[:3], [0.1, 0.8, 0.3], atol=0.03)  # twice the smaller of both sides
     assert p[3] < 0.04
 
 
 def test_situations() -> None:
     since, read = np.array([np.inf, 1.0, 1.0, 9.0]), np.array([False, False, True, True])
-    assert situation_of(since, read, 2.0).tolist() == [FIRST, UNREAD, SOON, LATER]
+    found = situation_of(since, read, 2.0).tolist()
+    assert [Situation(each).name for each in found] == [
+        "FIRST_ROW",
+        "NEVER_OBSERVED",
+        "AFTER_SHORT_GAP",
+        "AFTER_LONG_GAP",
+    ]
 
 
 def test_runs_of_equal_values() -> None:
@@ -284,7 +288,7 @@ def test_runs_of_equal_values() -> None:
 @pytest.mark.filterwarnings("ignore:'Temp' has the inferred kind 'nonnegative'")  # it is -18 degrees twice
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "train"), [("ushcn", 300), ("physionet", 500)])
-@pytest.mark.filterwarnings("ignore:'.*' of series .* is once")
+@pytest.mark.filterwarnings("ignore:Possible outlier")
 def test_p_values_of_held_out_stations_and_patients(name: str, train: int, real_data, shared_cache) -> None:
     splits = cru.data.load(name, data_dir=real_data, cache=shared_cache, scaling=None).first(train, 1, 400)
     model = Forecaster("structural", progress=False).fit(as_table(splits.train), id="id", time="time")

@@ -1,5 +1,6 @@
-"""Backtests: scores against a computation by hand, no leakage, refitting, baselines, errors."""
+"""Backtests: scores against a computation by hand, no leakage, refitting, naive models, errors."""
 
+import dataclasses
 import sys
 from itertools import count
 
@@ -9,7 +10,8 @@ import polars as pl
 import pytest
 
 from cru import Forecaster, progress
-from cru.forecaster.baselines import RULES
+from cru.forecaster.backtest_cuts import CUTS
+from cru.forecaster.naive_models import NAIVE_MODELS
 from cru.models.naive import LastValue
 from tests.forecaster.conftest import stations
 from tests.test_progress import Terminal
@@ -75,7 +77,7 @@ def test_predictions_and_scores_are_those_of_a_computation_by_hand(small, last):
         assert row["coverage-90"] == pytest.approx(inside.mean())
         assert row["width-50"] == pytest.approx((part["hi-50"] - part["lo-50"]).mean(), rel=1e-5)
         rule = scores.loc[variable, "last-value"]
-        assert rule["mae"] == pytest.approx(row["mae"], rel=1e-4), "the model is this baseline"
+        assert rule["mae"] == pytest.approx(row["mae"], rel=1e-4), "the model is this naive model"
 
 
 def test_the_crps_is_twice_the_mean_pinball_loss(small, last):
@@ -128,7 +130,7 @@ def test_values_after_the_cut_never_influence_a_prediction(small, last, refit):
 
 
 def test_values_after_the_horizon_influence_nothing(small, last):
-    """Neither the model nor the baselines, which are fitted at every cut."""
+    """Neither the model nor the naive models, which are fitted at every cut."""
     changed = small.copy()
     changed.loc[changed["day"] > 38, "x"] += 100.0
     before, after = (last.backtest(table, horizon=8, cuts=[30.0]).scores("variable") for table in (small, changed))
@@ -185,23 +187,23 @@ def test_processes_give_the_same_numbers(table, repeater):
 
 def test_small_chunks_give_the_same_numbers(table, repeater, monkeypatch):
     whole = repeater.backtest(horizon="10D", cuts=2)
-    monkeypatch.setattr("cru.forecaster.backtest.CHUNK", 100)
+    monkeypatch.setattr("cru.forecaster.backtest_cuts.CUTS", dataclasses.replace(CUTS, entries_at_once=100))
     parts = repeater.backtest(horizon="10D", cuts=2)
     pd.testing.assert_frame_equal(whole.predictions, parts.predictions)
     pd.testing.assert_frame_equal(whole.scores(), parts.scores())
 
 
-def test_every_baseline_is_in_the_scores_and_one_is_the_reference(repeater):
+def test_every_naive_model_is_in_the_scores_and_one_is_the_reference(repeater):
     scores = repeater.backtest(horizon="10D", cuts=3).scores("variable")
     for _, part in scores.groupby("variable"):
-        assert set(part["model"]) == {"model", *RULES}
+        assert set(part["model"]) == {"model", *NAIVE_MODELS}
         best = part[part["model"] != "model"].sort_values("mae").iloc[0]
         reference = part[part["better"] == "reference"]
         assert len(reference) == 1 and reference["mae"].item() == best["mae"]
         assert (part["difference"] == part["mae"] - best["mae"]).all()
 
 
-def test_the_season_of_the_baselines_is_a_day():
+def test_the_season_of_the_naive_models_is_a_day():
     hours = pd.date_range("2024-01-01", periods=24 * 14, freq="h")
     value = 10 * np.sin(2 * np.pi * np.arange(len(hours)) / 24)
     table = pd.DataFrame({"time": hours, "x": value + np.random.default_rng(0).normal(0, 0.1, len(hours))})
@@ -211,7 +213,7 @@ def test_the_season_of_the_baselines_is_a_day():
     assert scores.loc["model", "better"] == "no" and scores.loc["seasonal-naive", "better"] == "reference"
 
 
-def test_intervals_of_baselines_cover_white_noise():
+def test_intervals_of_naive_models_cover_white_noise():
     rng = np.random.default_rng(5)
     table = pd.DataFrame({"id": np.repeat(np.arange(40), 60), "t": np.tile(np.arange(60.0), 40)})
     table["x"] = rng.normal(0, 3, len(table))
@@ -221,7 +223,7 @@ def test_intervals_of_baselines_cover_white_noise():
     assert scores.loc["series-mean", "width-90"] == pytest.approx(2 * 1.645 * 3, rel=0.1)
 
 
-def test_a_model_that_loses_to_a_baseline_is_reported_once():
+def test_a_model_that_loses_to_a_naive_model_is_reported_once():
     table = stations(40, 30, seed=2)
     with pytest.warns(UserWarning, match=r"better than the model on withheld values of 'high' \(.*'low' \(") as caught:
         Forecaster(f"{__name__}:Shifted", progress=False).fit(table, id="station", time="date")
@@ -232,7 +234,7 @@ def test_the_scores_of_fit_have_the_form_of_a_backtest(default):
     details = pd.DataFrame(default.scores_["details"])
     columns = ["coverage-50", "width-50", "coverage-90", "width-90", "difference", "low", "high", "better"]
     assert details.columns.tolist() == ["variable", "lead", "model", "count", "mae", "rmse", "crps", *columns]
-    assert set(details["model"]) == {"model", "structural", *RULES}
+    assert set(details["model"]) == {"model", "structural", *NAIVE_MODELS}
     for row in default.scores_["table"]:
         part = details[(details["variable"] == row["variable"]) & (details["lead"] == row["lead"])]
         ratio = part.set_index("model")["mae"] / pd.Series({name: row[name] for name in part["model"]})

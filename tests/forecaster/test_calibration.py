@@ -6,18 +6,18 @@ from scipy import stats
 
 from cru.forecaster import calibration
 from cru.forecaster.calibration import (
-    APART,
-    ENOUGH,
+    CALIBRATION,
+    CALIBRATION_PROBABILITIES,
+    LEAD_NEVER_OBSERVED,
     NORMAL,
-    PROBABILITIES,
-    UNREAD,
+    SPECIAL_LEADS,
     Z90,
     Calibration,
     guarantee,
     widening,
 )
 from cru.forecaster.kinds import Kinds
-from cru.forecaster.recalibration import Recalibration
+from cru.forecaster.normal_scores import NormalScores
 
 
 def fit(errors, counted, lead, *, series):
@@ -26,14 +26,14 @@ def fit(errors, counted, lead, *, series):
 
 
 def test_the_normal_quantiles():
-    np.testing.assert_allclose(NORMAL, stats.norm.ppf(PROBABILITIES), atol=1e-4)
+    np.testing.assert_allclose(NORMAL, stats.norm.ppf(CALIBRATION_PROBABILITIES), atol=1e-4)
 
 
 def test_skewed_and_wide_errors_get_intervals_that_cover():
     rng = np.random.default_rng(0)
 
     def draw(n):
-        lead = rng.choice([UNREAD, 0.0, 1.0, 10.0, 100.0, np.inf], (n, 2))
+        lead = rng.choice([LEAD_NEVER_OBSERVED, 0.0, 1.0, 10.0, 100.0, np.inf], (n, 2))
         wider = np.where(lead <= 0, 1 - 4 * lead, 1 + np.log10(np.clip(lead, 1, 1000)))
         return np.stack([3 * rng.exponential(1, n), rng.normal(0, 0.2, n)], 1) * wider, lead
 
@@ -55,7 +55,7 @@ def test_few_errors_still_cover_on_average():
     rng = np.random.default_rng(1)
     inside = []
     for _ in range(300):
-        errors = rng.standard_t(3, (ENOUGH, 1))
+        errors = rng.standard_t(3, (CALIBRATION.min_errors, 1))
         fitted = fit(errors, np.ones(errors.shape, bool), np.ones(errors.shape), series=1000)
         low, high = (fitted.quantile(p, np.ones((1, 1)))[0, 0] for p in (0.05, 0.95))
         inside.append(stats.t.cdf(high, 3) - stats.t.cdf(low, 3))
@@ -76,9 +76,9 @@ def test_with_too_few_errors_others_answer():
 
 def test_between_leads_it_is_interpolated_and_beyond_them_constant():
     widths = np.array([16, 8, 1, 2, 4])[:, None, None]
-    plain = np.zeros(1, bool), *np.ones((2, 1)), Kinds.numbers(1), Recalibration.none(1)
-    made = Calibration(np.array([*APART, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), *plain)
-    at = np.array([UNREAD, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None]
+    plain = np.zeros(1, bool), *np.ones((2, 1)), Kinds.numbers(1), NormalScores.none(1)
+    made = Calibration(np.array([*SPECIAL_LEADS, 1.0, 100.0]), widths * NORMAL[None, None], np.eye(1), *plain)
+    at = np.array([LEAD_NEVER_OBSERVED, 0.0, 0.01, 1.0, 10.0, 100.0, 1e6, np.inf])[:, None]
     factor = made.quantile(0.95, at)[:, 0] / NormalDist().inv_cdf(0.95)
     assert factor == pytest.approx([16, 1, 2, 2, 3, 4, 4, 8], rel=1e-4)
     again = Calibration.from_dict(made.to_dict(), made.kinds)
@@ -120,7 +120,7 @@ def test_a_range_with_few_errors_takes_those_of_the_nearest_not_of_the_average()
     near, far, farther = fitted.quantile(0.95, np.array([[2.0, 2.0], [60.0, 60.0], [900.0, 900.0]])) / Z90
     assert far == pytest.approx([60**0.5, 60**0.5], rel=0.25) and near == pytest.approx([2**0.5, 2**0.5], rel=0.25)
     assert farther[0] > 2.5 * far[0] and farther[1] >= 0.9 * far[1]
-    assert len(fitted.leads) == len(APART) + calibration.SETTINGS.max_ranges
+    assert len(fitted.leads) == len(SPECIAL_LEADS) + CALIBRATION.max_ranges
 
 
 def test_variables_are_drawn_together_as_their_errors_are():
@@ -135,9 +135,9 @@ def test_variables_are_drawn_together_as_their_errors_are():
     for k in range(3):
         assert stats.ks_2samp(drawn[:, k], errors[:, k]).statistic < 0.05
     again = Calibration.from_dict(fitted.to_dict(), fitted.kinds)
-    np.testing.assert_array_equal(again.likeness, fitted.likeness)
+    np.testing.assert_array_equal(again.correlation, fitted.correlation)
     counts = rng.poisson(0.1, (5000, 2)).astype(float)  # mostly equal, and independent
-    both = fit(np.hstack([counts, -counts]), np.ones((5000, 4), bool), np.ones((5000, 4)), series=1000).likeness
+    both = fit(np.hstack([counts, -counts]), np.ones((5000, 4), bool), np.ones((5000, 4)), series=1000).correlation
     assert abs(both[0, 1]) < 0.06 and both[0, 2] == pytest.approx(-1, abs=0.01)
     wide = fit(np.ones((5, 300)), np.ones((5, 300), bool), np.ones((5, 300)), series=5)
     assert Calibration.from_dict(wide.to_dict(), wide.kinds).uniform(rng, 4).shape == (

@@ -9,7 +9,7 @@ from cru.forecaster.comparison import Comparison, Losses, student
 def comparison(
     difference: np.ndarray, cluster: np.ndarray, variable: np.ndarray | None = None, *, by_series: bool = True
 ) -> Comparison:
-    """A model whose absolute errors exceed those of a baseline by ``difference``."""
+    """A model whose absolute errors exceed those of a naive model by ``difference``."""
     n = len(difference)
     variable = np.zeros(n, np.int64) if variable is None else variable
     base = np.full(n, 100.0)
@@ -31,7 +31,7 @@ def comparison(
         unit=np.ones(variables),
         varies=np.ones(variables, bool),
         losses={"model": losses(base + difference), "rule": losses(base)},
-        baselines=("rule",),
+        naive=("rule",),
     )
 
 

@@ -177,13 +177,13 @@ def test_the_correction_is_what_the_network_adds(default) -> None:
     found = default.components(shown, at=at).set_index([*KEYS, "component"]).xs("correction", level="component")
     plain = default.predict(shown, at=at).set_index(KEYS)["mean"]
     model = default.model_
-    trust = model.trust.clone()
+    weight = model.correction_weight.clone()
     try:
-        model.trust.zero_()  # no correction
+        model.correction_weight.zero_()  # no correction
         bare = default.predict(shown, at=at).set_index(KEYS)["mean"]
         without = default.components(shown, at=at)
     finally:
-        model.trust.copy_(trust)
+        model.correction_weight.copy_(weight)
     np.testing.assert_allclose(found["mean"], (plain - bare).reindex(found.index), atol=1e-9)
     assert found["mean"].abs().max() > 1e-3 and (found["std"] > 0).any()
     assert not without[without["component"] == "correction"][["mean", "std"]].any().any()
@@ -228,7 +228,7 @@ def test_polars_and_saved_folders(skewed, tmp_path) -> None:
 def test_what_is_refused(repeater, skewed, table) -> None:
     with pytest.raises(ValueError, match="components must come from a structural model, and 'last-value' has none"):
         repeater.components(table)
-    with pytest.raises(ValueError, match="`at` must be given, or `horizon`, and not both"):
+    with pytest.raises(ValueError, match="`at` must be left out if `horizon` is given"):
         skewed.components(at=["2024-01-01"], horizon="2D")
     with pytest.raises(ValueError, match="not fitted yet"):
         Forecaster().components(table)

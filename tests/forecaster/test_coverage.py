@@ -13,7 +13,7 @@ def table(series: cru.data.SeriesSet) -> pl.DataFrame:
 
 
 @pytest.mark.data
-@pytest.mark.filterwarnings("ignore:'pH' of series .* is once 95")  # which is true
+@pytest.mark.filterwarnings("ignore:Possible outlier. 95.* of 'pH'")  # which is true
 @pytest.mark.filterwarnings("ignore:'Temp' has the inferred kind 'nonnegative'")  # it is -18 degrees twice
 @pytest.mark.parametrize(
     ("name", "cuts", "horizon"), [("ushcn", (800.0, 900.0, 1000.0, 1100.0), 7.0), ("physionet", (30.0,), 6.0)]

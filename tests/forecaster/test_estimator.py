@@ -127,7 +127,7 @@ def test_intervals_cover_new_series(trained):
 
 
 def test_the_same_seed_gives_the_same_model(table, monkeypatch):
-    monkeypatch.setattr(fitting, "CONSTANTS", replace(fitting.CONSTANTS, windows_per_epoch=(32, 32)))
+    monkeypatch.setattr(fitting, "FIT", replace(fitting.FIT, segments_per_epoch=(32, 32)))
     options = {"epochs": 2, "options": {"num_basis": 2}, "progress": False, "minutes": None}
     fits = [Forecaster("f-cru", seed=seed, **options).fit(table, id="station", time="date") for seed in (3, 3, 4)]
     said = [model.forecast(horizon="10D") for model in fits]

@@ -14,7 +14,7 @@ import torch
 from cru import Forecaster
 from cru.data.series import make_series
 from cru.errors import InputError
-from cru.forecaster.inputs import INPUTS, KNOWN, SCALES, STATIC, Inputs
+from cru.forecaster.inputs import INPUT, INPUTS, KNOWN, STATIC, Inputs
 from cru.forecaster.table_io import Columns, check_known, check_static, read_training_table
 from tests.forecaster.conftest import FAR
 
@@ -114,7 +114,7 @@ def plain(inputs: Inputs) -> Inputs:
 
 def test_features_of_events_and_levels(monkeypatch):
     """Compare with a direct double loop."""
-    monkeypatch.setattr("cru.forecaster.inputs.LIMIT", np.inf)
+    monkeypatch.setattr("cru.forecaster.inputs.INPUT", replace(INPUT, max_deviations=np.inf))
     rng = np.random.default_rng(0)
     times = [*np.sort(rng.uniform(0, 20, 30)), *np.sort(rng.uniform(5, 40, 30))]
     dose = np.where(rng.random(60) < 0.3, rng.gamma(2, 1, 60), np.nan)
@@ -122,7 +122,7 @@ def test_features_of_events_and_levels(monkeypatch):
     series = make(times, np.stack([dose, level], 1), np.zeros((2, 0)))
     found = Inputs.fit(series, {"dose": 0.0, "level": "last"}, {}, gap=1.5)
     rows = plain(found).encode(series).per_time[INPUTS]
-    size = len(SCALES)
+    size = len(INPUT.time_constants)
     value, traces = rows[:, :2], rows[:, 2 : 2 + 2 * size].reshape(60, 2, size)
     coming = rows[:, 2 + 2 * size :]
     center = np.nanmean(level)
@@ -133,7 +133,7 @@ def test_features_of_events_and_levels(monkeypatch):
             own = np.arange(begin, begin + 30)
             u, t = np.nan_to_num(dose), np.array(times)
             before, after = own[own <= k], own[own > k]
-            for n, scale in enumerate(SCALES):
+            for n, scale in enumerate(INPUT.time_constants):
                 tau = scale * 1.5
                 assert traces[k, 0, n] == pytest.approx((u[before] * np.exp(-(t[k] - t[before]) / tau)).sum())
                 assert coming[k, n] == pytest.approx((u[after] * np.exp(-(t[after] - t[k]) / tau)).sum())
@@ -142,7 +142,7 @@ def test_features_of_events_and_levels(monkeypatch):
             if averages is None:
                 averages = [held] * size
             else:
-                decays = [np.exp(-(t[k] - t[k - 1]) / (scale * 1.5)) for scale in SCALES]
+                decays = [np.exp(-(t[k] - t[k - 1]) / (scale * 1.5)) for scale in INPUT.time_constants]
                 averages = [a * w + (1 - w) * earlier for a, w in zip(averages, decays, strict=True)]
             assert value[k] == pytest.approx([u[k], held])
             assert traces[k, 1] == pytest.approx([average - held for average in averages])

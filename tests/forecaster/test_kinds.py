@@ -16,10 +16,10 @@ from cru import Forecaster
 from cru.data import Scaler
 from cru.errors import InputError
 from cru.forecaster.calibration import Calibration
-from cru.forecaster.distribution import Distribution, ScaledPrediction, calibrated
 from cru.forecaster.kinds import Kinds, check_kinds, infer_kind, skewness
 from cru.forecaster.masking import make_training_task
-from cru.forecaster.recalibration import Recalibration
+from cru.forecaster.normal_scores import NormalScores
+from cru.forecaster.predictive_distribution import PredictiveDistribution, ScaledPrediction, calibrated
 
 SKIES = np.array(["clear", "fog", "rain"])
 DECLARED = {"rain": "nonnegative", "visits": "count", "ventilated": "binary", "sky": "category"}
@@ -106,7 +106,7 @@ def test_kinds_are_reported_and_the_user_overrides_them(model):
     assert model.names_ == ("temp", "rain", "visits", "ventilated", "sky=clear", "sky=fog", "sky=rain")
     plain = dict.fromkeys(("rain", "visits", "ventilated"), "number")
     other = Forecaster("last-value", progress=False).fit(clinic().drop(columns="sky"), id="s", time="t", kinds=plain)
-    assert set(other.kinds_.values()) == {"number"} and not other.calibration_.recalibration.used.any()
+    assert set(other.kinds_.values()) == {"number"} and not other.calibration_.normal_scores.used.any()
     assert (other.forecast(horizon=2)["lo-90"] < 0).any()
 
 
@@ -373,9 +373,9 @@ def test_plain_numbers_are_not_recalibrated(default):
     """A table of plain numbers has the quantiles of its standardised errors, as they are."""
     assert set(default.kinds_.values()) == {"number"}
     found = default.calibration_
-    assert not found.recalibration.used.any()
+    assert not found.normal_scores.used.any()
     errors = np.random.default_rng(0).normal(size=(5, 2))
-    np.testing.assert_array_equal(found.recalibration.errors(errors, errors), errors)
+    np.testing.assert_array_equal(found.normal_scores.errors(errors, errors), errors)
     np.testing.assert_array_equal(found.kinds.possible(errors), errors)
 
 
@@ -393,11 +393,11 @@ def predictions(seed: int, size: float) -> tuple[ScaledPrediction, Scaler, Calib
     errors = rng.standard_t(3, (1000, width)) * size
     near, every, at_lowest = rng.normal(size=errors.shape), np.ones(errors.shape, bool), rng.random(errors.shape) < 0.3
     skewed = kinds.are("nonnegative", "count")
-    again = Recalibration.fit(errors, near, errors, every, skewed, at_lowest & kinds.are("nonnegative"))
+    again = NormalScores.fit(errors, near, errors, every, skewed, at_lowest & kinds.are("nonnegative"))
     made = Calibration.fit(
         errors, np.ones(errors.shape, bool), np.ones(errors.shape), series=100, constant=np.zeros(width, bool)
     )
-    made = Calibration(**vars(made) | {"kinds": kinds, "recalibration": again})
+    made = Calibration(**vars(made) | {"kinds": kinds, "normal_scores": again})
     return ScaledPrediction(mean, center, lower, upper), scaler, made, rng.random((count, width))
 
 
@@ -413,7 +413,7 @@ def test_whatever_the_model_says_is_made_possible(seed, size):
     assert all((low <= high).all() for low, high in itertools.pairwise(ordered))
     assert ((answer.mean >= 0) & (answer.mean <= 1))[:, kinds.is_event].all() and (answer.mean[:, 1:] >= 0).all()
     np.testing.assert_allclose(answer.mean[:, kinds.groups[0]].sum(1), 1)
-    drawn = Distribution(said, lead, scaler=scaler, calibration=calibration).draw(uniform)
+    drawn = PredictiveDistribution(said, lead, scaler=scaler, calibration=calibration).draw(uniform)
     assert not kinds.impossible(drawn, np.ones(drawn.shape, bool)).any()
     assert (drawn[:, kinds.groups[0]].sum(1) == 1).all()
 

@@ -8,8 +8,8 @@ import pytest
 import cru
 from cru.evaluation import predict
 from cru.forecaster import masking
-from cru.forecaster.calibration import UNREAD
-from cru.forecaster.fitting import divide, windows
+from cru.forecaster.calibration import LEAD_NEVER_OBSERVED
+from cru.forecaster.fitting import draw_training_segments, split_for_validation
 from cru.forecaster.masking import make_training_task
 from cru.forecaster.queries import insert_query_times, lead_times, predict_scaled
 from tests.forecaster.conftest import stations
@@ -57,11 +57,11 @@ def test_leads_are_the_times_to_the_nearest_observation_and_apart_for_a_variable
             usable = [(abs(now - t), m) for t, m in zip(times, mask, strict=True) if t <= now or not causal]
             nearest = min((gap for gap, m in usable if m.any()), default=np.inf)
             read = np.any([m for _, m in usable], axis=0)
-            assert lead.tolist() == np.where(read | np.isinf(nearest), nearest, UNREAD).tolist()
+            assert lead.tolist() == np.where(read | np.isinf(nearest), nearest, LEAD_NEVER_OBSERVED).tolist()
 
 
 def test_practice_withholds_values_runs_or_ends_and_shows_nothing_of_them(monkeypatch):
-    monkeypatch.setattr(masking, "SHARES", dataclasses.replace(masking.SHARES, sparse=0.0, runs_of_a_variable=0.0))
+    monkeypatch.setattr(masking, "MASKING", dataclasses.replace(masking.MASKING, sparse=0.0, runs_of_a_variable=0.0))
     given = series([60] * 600 + [1] * 50, seed=1)
     task = make_training_task(given, seed=5)
     given = _rows_at(given, task)
@@ -98,7 +98,7 @@ def _rows_at(given, task):
 
 
 def test_a_forecast_task_ends_at_every_order_of_lead_times(monkeypatch):
-    monkeypatch.setattr(masking, "SHARES", dataclasses.replace(masking.SHARES, sparse=0.0))
+    monkeypatch.setattr(masking, "MASKING", dataclasses.replace(masking.MASKING, sparse=0.0))
     given = dataclasses.replace(series([400] * 800, seed=2))
     task = make_training_task(given, seed=1)
     cut = task.lengths < given.lengths  # forecasts, but for those that reach the end
@@ -110,27 +110,27 @@ def test_a_forecast_task_ends_at_every_order_of_lead_times(monkeypatch):
 
 def test_many_series_are_split_by_series_and_few_by_time():
     many = series([30] * 50)
-    parts = divide(many, 0)
+    parts = split_for_validation(many, 0)
     assert len(parts.train) == 40 and len(parts.validation) == 10
     assert not set(parts.train.ids) & set(parts.validation.ids)
     few = series([50, 100, 4])
-    parts = divide(few, 0)
+    parts = split_for_validation(few, 0)
     assert parts.train.lengths.tolist() == [40, 40, 40, 4] and parts.validation.lengths.tolist() == [10, 10, 10]
     assert parts.train.times[39] < parts.validation.times[0]
-    long = divide(series([1000]), 0)
+    long = split_for_validation(series([1000]), 0)
     assert long.train.lengths.tolist() == [160] * 5 and long.validation.lengths.tolist() == [40] * 5
     assert not set(long.train.times) & set(long.validation.times)
-    short = divide(series([4, 5, 6]), 0)
+    short = split_for_validation(series([4, 5, 6]), 0)
     assert len(short.train) == 2 and len(short.validation) == 1
     with pytest.raises(ValueError, match="at least two series, or one with 20 observations"):
-        divide(series([15]), 0)
+        split_for_validation(series([15]), 0)
 
 
 def test_windows_take_every_short_series_as_often_and_long_ones_by_their_length():
-    short = windows(series([10] * 160), np.random.default_rng(0))
+    short = draw_training_segments(series([10] * 160), np.random.default_rng(0))
     assert sorted(short.ids) == sorted([f"s{i}" for i in range(160)] * 2)
     mixed = series([20, 900])
-    drawn = windows(mixed, np.random.default_rng(0))
+    drawn = draw_training_segments(mixed, np.random.default_rng(0))
     counts = {name: drawn.ids.count(name) for name in ("s0", "s1")}
     assert counts == {"s0": 32, "s1": 288} and drawn.lengths.max() == 100
     starts = drawn.times[drawn.offsets[:-1]][[name == "s1" for name in drawn.ids]]
@@ -142,7 +142,7 @@ def test_windows_of_a_long_series_do_not_copy_it_for_each():
     times, values = np.arange(length) / 10, np.zeros((length, 1))
     long = cru.data.make_series(times, values, np.array([0, length]), ids=["a"], names=["x"])
     tracemalloc.start()
-    drawn = windows(long, np.random.default_rng(0))
+    drawn = draw_training_segments(long, np.random.default_rng(0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(drawn) == 1000 and (drawn.lengths == 100).all()
@@ -152,7 +152,7 @@ def test_windows_of_a_long_series_do_not_copy_it_for_each():
 def test_practice_leaves_out_some_of_the_times_that_it_withholds(monkeypatch):
     given = series([60] * 600 + [1] * 50, seed=1)
     sparse = make_training_task(given, seed=5)
-    monkeypatch.setattr(masking, "SHARES", dataclasses.replace(masking.SHARES, sparse=0.0))
+    monkeypatch.setattr(masking, "MASKING", dataclasses.replace(masking.MASKING, sparse=0.0))
     dense = make_training_task(given, seed=5)
     assert (sparse.lengths > 0).all() and sparse.ids == dense.ids
     fewer = sparse.lengths < dense.lengths
@@ -206,10 +206,10 @@ def test_only_who_is_asked_for_is_gone_through(trained):
 
 
 def test_long_validation_series_are_watched_in_parts():
-    from cru.forecaster.fitting import CONSTANTS, _pieces
+    from cru.forecaster.fitting import FIT, cut_segments
 
-    most = CONSTANTS.longest_part
+    most = FIT.longest_segment
     long = series([most + 20, 30, most])
-    parts = _pieces(long)
+    parts = cut_segments(long)
     assert parts.lengths.tolist() == [most, 20, 30, most] and parts.ids == ("s0", "s0", "s1", "s2")
     np.testing.assert_array_equal(parts.times, long.times)

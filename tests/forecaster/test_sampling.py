@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,7 +55,7 @@ def test_nothing_asked_nothing_drawn(trained):
 def test_a_part_at_a_time_where_there_is_much_to_draw(trained, monkeypatch):
     table = stations(5, 25, seed=28)
     whole = trained.sample(60, table, horizon="4D", every="2D")
-    monkeypatch.setattr(sampling, "_ROOM", 20_000)
+    monkeypatch.setattr(sampling, "SAMPLING", dataclasses.replace(sampling.SAMPLING, max_values=20_000))
     parts = trained.sample(60, table, horizon="4D", every="2D")
     keys = ["sample", "station", "date", "variable"]
     pd.testing.assert_frame_equal(parts[keys], whole[keys])
@@ -93,7 +95,7 @@ def test_going_on_from_a_state_draws_what_going_through_all_again_does(trained, 
     table = pd.concat([stations(2, 25, seed=24), stations(1, 40, seed=25).assign(station="long")])
     ahead = {"horizon": "6D", "every": "2D", "seed": 3}
     quick = trained.sample(4, table, **ahead)
-    monkeypatch.setattr(sampling, "_onward", None)  # not to be called
+    monkeypatch.setattr(sampling, "_ensemble_from_state", None)  # not to be called
     monkeypatch.setattr(sampling, "_later", lambda *_: None)
     slow = trained.sample(4, table, **ahead)
     keys = ["sample", "station", "date", "variable"]

@@ -82,7 +82,7 @@ def test_a_folder_of_a_newer_version(folder):
     (folder / "config.json").write_text(json.dumps(config))
     refused(folder, "saved by cru 7.1.0", "newer than this one")
     (folder / "config.json").write_text(json.dumps(config | {"format": 1, "version": "0.0.1"}))
-    refused(folder, "saved by an older cru, 0.0.1", "fit it again")
+    refused(folder, "of cru 0.0.1", "Fit the model again")
 
 
 def test_what_is_no_model_folder(folder, tmp_path, trained):

@@ -234,10 +234,10 @@ def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) ->
         ({"warmth": 1.0}, "`values` must be variables of the training table, got 'warmth'. Did you mean 'warm'\\?"),
         (
             {"warm": float("inf")},
-            r"`values` must be numbers of plausible size, or None \(null\) for missing, got 'warm': inf",
+            r"`values` must be numbers near those of the training table, or None \(null\) for missing, got 'warm': inf",
         ),
-        ({"warm": 1e30}, "numbers of plausible size"),
-        ({"warm": "20"}, "numbers of plausible size"),
+        ({"warm": 1e30}, "numbers near those of the training table"),
+        ({"warm": "20"}, "numbers near those of the training table"),
     ):
         with pytest.raises(ValueError, match=said):
             stream.update("a0", 24.0, values)
@@ -245,7 +245,7 @@ def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) ->
         stream.update("a0", "2024-01-01", {"warm": 20.0})
     with pytest.raises(ValueError, match="`level` must be per cent"):
         stream.predict("a0", 25.0, level=0.9)
-    with pytest.raises(ValueError, match="must hold at least one time, and `ids` one series of the stream"):
+    with pytest.raises(ValueError, match="`at` must hold at least one time, got none"):
         forecaster.stream().predict_many([25.0])
     assert stream.predict("a0", 25.0) == before
 
@@ -306,7 +306,7 @@ def test_a_model_without_ids_has_one_series(short_fit) -> None:
     for call in (lambda: stream.update("b", 3.0, {"warm": 1}), lambda: stream.predict("b", 3.0)):
         with pytest.raises(
             ValueError,
-            match=r"there must be no id, because the model was fitted to a single series without ids, got 'b'",
+            match=r"`id` must be None, because the model was fitted to one series without ids, got 'b'",
         ):
             call()
     assert len(stream) == 1 and "b" not in stream

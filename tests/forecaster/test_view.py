@@ -12,7 +12,7 @@ import pytest
 
 from cru import Forecaster
 from cru.forecaster.series_view import find_long_gaps
-from cru.forecaster.view_data import collect, default_horizon
+from cru.forecaster.view_data import choose_horizon, collect
 from cru.reporting.view_page import SETTINGS
 from tests.forecaster.conftest import stations
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_shown(repeater, table, tmp_path):
 def test_the_default_horizon(repeater, table):
     series = repeater._series(None)
     spans = table.groupby("station")["date"].agg(lambda dates: (dates.max() - dates.min()).days)
-    assert default_horizon(repeater, series) == pytest.approx(max(spans.median() / 10, 5 * repeater.gap_), rel=0.06)
+    assert choose_horizon(repeater, series) == pytest.approx(max(spans.median() / 10, 5 * repeater.gap_), rel=0.06)
 
 
 def test_a_large_table_is_thinned_out_and_says_so(repeater, table, monkeypatch):

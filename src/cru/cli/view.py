@@ -14,7 +14,11 @@ def view(
     table: Observations = None,
     out: Annotated[Path, typer.Option(help="Output file.")] = Path("view.html"),
     horizon: Annotated[
-        str | None, typer.Option(help="Length of the forecast. Default: a tenth of the typical time span of a series, but at least 5 median gaps.")
+        str | None,
+        typer.Option(
+            help="Length of the forecast. Default: a tenth of the typical time span of a series, or 5 median gaps if "
+            "those are longer."
+        ),
     ] = None,
     level: Level = None,
     allow_code: AllowCode = False,

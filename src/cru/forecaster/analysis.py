@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
 
-class Analysis(Estimator):
+class AnalysisMixin(Estimator):
     """Base class of `Forecaster` with the methods that evaluate or explain it."""
 
     def backtest(
@@ -74,6 +74,29 @@ class Analysis(Estimator):
             level=level,
             n_jobs=n_jobs,
         )
+
+    def score(self, table: Any, y: None = None) -> float:
+        """Return R² of observations that are withheld from the model as in training.
+
+        All variables count together, each in units of its standard deviation.
+
+        Args:
+            table: the observations. Some are withheld and predicted from the others. None: the training table.
+            y: ignored; scikit-learn pipelines pass it.
+
+        Returns:
+            R²: 1 is perfect, and 0 is as good as the mean of each variable.
+
+        Raises:
+            NotFittedError: the forecaster is not fitted.
+            ValueError: the table is wrong.
+        """
+        from cru.forecaster.scoring import errors_of, r_squared
+
+        self._check_fitted()
+        forecaster = cast("Forecaster", self)
+        series, seed = forecaster._series(table).scaled_by(forecaster.scaler_), self._plain_params()["seed"]
+        return r_squared(errors_of(forecaster.model_, series, forecaster.calibration_.constant, seed=seed))
 
     def view(self, table: Any = None, *, out: Path | str, horizon: Any = None, level: Any = (50, 90)) -> Path:
         """Write one self-contained HTML page of a table and the model.
@@ -155,8 +178,8 @@ class Analysis(Estimator):
 
         Args:
             table: the observations. None: the training table.
-            level: an observation with a smaller p-value is an anomaly. So is an observation that ends a run of equal
-                values, if a smaller share of the training table does.
+            level: an observation with a p-value below this level is an anomaly. So is an observation at the end of a
+                run of equal values, if runs of this length are rarer than the level in the training table.
 
         Returns:
             A frame with the columns id, time, ``variable``, ``value``, ``mean``, ``p_value``, ``repeats`` and

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 from cru.data import Batch, SeriesSet
 from cru.errors import InputError
 from cru.forecaster.corrections import FOLD, with_folds
-from cru.forecaster.distribution import ScaledPrediction, calibrated
-from cru.forecaster.error_distribution import SITUATIONS, TAILS, UNREAD, ErrorDistribution, run_lengths, situation_of
+from cru.forecaster.one_step_errors import ONE_STEP, OneStepErrorDistribution, Situation, run_lengths, situation_of
+from cru.forecaster.predictive_distribution import ScaledPrediction, calibrated
 from cru.forecaster.queries import Predict, drop_empty_rows, lead_time_of, predict_scaled
 from cru.forecaster.table_io import long_frame
 from cru.models import Model
@@ -23,11 +24,20 @@ from cru.shapes import Bool, Float, Int64
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-LEVEL = 0.001
-DECIMALS = 6  # of a standardised error: more are rounding errors of float32
-SAME = 1e-9  # relative difference between two observations of a constant variable
-_ROOM = 5_000_000  # most entries (rows times variables) from which the distribution of errors is estimated
-_STEPS = (20_000, 1000)  # most rows, and most of one series, for a model that predicts one row after another
+
+@dataclass(frozen=True)
+class AnomalyConstants:
+    """Constants of p-values."""
+
+    level: float = 0.001  # default probability below which an observation is an anomaly
+    decimals: int = 6  # of a standardised error: more are rounding errors of float32
+    same: float = 1e-9  # relative difference between two observations of a constant variable
+    max_entries: int = 5_000_000  # most entries (rows times variables) from which the errors are estimated
+    max_steps: int = 20_000  # most rows for a model that predicts one row after another
+    max_series_steps: int = 1000  # most rows of one series for such a model
+
+
+ANOMALY = AnomalyConstants()
 
 
 def check_level(level: Any, argument: str = "level") -> float:
@@ -76,8 +86,8 @@ def predict_next(model: Model, series: SeriesSet, *, held_out: bool = False) -> 
             the folds.
     """
     if held_out and isinstance(model, CorrectedModel) and model.network.pointwise:
-        judge = model
-        return predict_scaled(model, series, lambda batch: judge.held_out(batch, batch.extras[FOLD], ahead=True))
+        corrected = model
+        return predict_scaled(model, series, lambda batch: corrected.held_out(batch, batch.extras[FOLD], ahead=True))
     if _at_once(model):
         return predict_scaled(model, series, lambda batch: step(model, batch, None)[0])
     if model.streams:
@@ -129,20 +139,20 @@ def _row(batch: Batch, k: int) -> Batch:
     )
 
 
-class Past(NamedTuple):
+class EarlierRows(NamedTuple):
     """Facts about the rows before each row."""
 
     since: Float[np.ndarray, "row 1"]  # time since the last row, infinite for the first row of a series
-    read: Bool[np.ndarray, "row variable"]  # whether the variable is observed in an earlier row
+    observed_before: Bool[np.ndarray, "row variable"]  # whether the variable is observed in an earlier row
 
 
-def past_of(series: SeriesSet) -> Past:
+def describe_earlier_rows(series: SeriesSet) -> EarlierRows:
     """Describe the rows before each row of series without empty rows."""
     first = series.step_index == 0
     since = np.where(first, np.inf, np.diff(series.times, prepend=0.0))
     count = np.cumsum(series.mask, 0) - series.mask  # observations before each row, of earlier series, too
     begins = np.repeat(count[series.offsets[:-1][series.lengths > 0]], series.lengths[series.lengths > 0], 0)
-    return Past(since[:, None], count > begins)
+    return EarlierRows(since[:, None], count > begins)
 
 
 def as_seen(series: SeriesSet, model: Model) -> SeriesSet:
@@ -158,16 +168,16 @@ def fit_errors(
     constant: Bool[np.ndarray, " variable"],
     gap: float,
     seed: int,
-) -> ErrorDistribution | None:
+) -> OneStepErrorDistribution | None:
     """Estimate the distribution of the one-step errors of a model.
 
     A structural model has few parameters, so its errors come from complete series of the training table. If it has a
     network on each time point, the folds mark which network was not trained on a row. Its errors at the start of a
-    series come from parts of series, because there are more of them. Other models have errors of held-out series.
+    series come from segments of series, because there are more of them. Other models have errors of held-out series.
 
     Args:
         model: the fitted model.
-        scored: scaled series, or parts of series, on which the model is scored.
+        scored: scaled series, or segments of series, on which the model is scored.
         series: the complete table, scaled.
         constant: mask of the constant variables.
         gap: typical time between observations.
@@ -178,20 +188,20 @@ def fit_errors(
     """
     if not (model.streams or model.causal):
         return None
-    tables, rows = [(scored, SITUATIONS)], _ROOM // len(series.names)
+    tables, rows = [(scored, len(Situation))], ANOMALY.max_entries // len(series.names)
     longest = rows
     if _at_once(model):
         whole = with_folds(series, model.members, seed) if isinstance(model, CorrectedModel) else series
-        tables = [(whole, SITUATIONS), (scored, UNREAD + 1)]
+        tables = [(whole, len(Situation)), (scored, Situation.NEVER_OBSERVED + 1)]
     elif model.streams:
-        rows, longest = _STEPS
+        rows, longest = ANOMALY.max_steps, ANOMALY.max_series_steps
     found = []
     for table, situations in tables:
         some = _some_rows(table, rows, longest)
-        errors, situation, mask = _one_step_errors(model, some, constant, TAILS.long_gap * gap)
+        errors, situation, mask = _one_step_errors(model, some, constant, ONE_STEP.long_gap * gap)
         found.append((errors, mask & ~constant & (situation < situations), situation))
     errors, counted, situation = (np.concatenate(each) for each in zip(*found, strict=True))
-    return ErrorDistribution.fit(errors, counted, situation, as_seen(series, model), TAILS.long_gap * gap)
+    return OneStepErrorDistribution.fit(errors, counted, situation, as_seen(series, model), ONE_STEP.long_gap * gap)
 
 
 def _some_rows(series: SeriesSet, rows: int, longest: int) -> SeriesSet:
@@ -209,49 +219,49 @@ def _one_step_errors(
     """Return the standardised errors, their situations and the mask of the observations."""
     series = as_seen(series, model)
     prediction = predict_next(model, series, held_out=FOLD in series.per_time).with_constants(constant)
-    past = past_of(series)
-    errors = np.round(prediction.standardise(series.values), DECIMALS)
-    return errors, situation_of(past.since, past.read, long_gap), series.mask
+    earlier = describe_earlier_rows(series)
+    errors = np.round(prediction.standardise(series.values), ANOMALY.decimals)
+    return errors, situation_of(earlier.since, earlier.observed_before, long_gap), series.mask
 
 
-class Verdict(NamedTuple):
+class AnomalyResult(NamedTuple):
     """P-values of observations, and which of them are anomalies."""
 
     p_value: Float[np.ndarray, "n variable"]
     anomaly: Bool[np.ndarray, "n variable"]
 
 
-def judge(
+def compute_p_values(
     forecaster: "Forecaster",
     prediction: ScaledPrediction,
     values: Float[np.ndarray, "n variable"],
-    past: Past,
+    earlier: EarlierRows,
     runs: Int64[np.ndarray, "n variable"],
     level: float,
-) -> Verdict:
+) -> AnomalyResult:
     """Compute p-values of observations, from their one-step errors and from the runs of equal values that they end.
 
     Args:
         forecaster: the fitted forecaster.
         prediction: one-step-ahead predictions.
         values: scaled observations in the floating type of the model, any number where nothing is observed.
-        past: facts about the rows before each row.
+        earlier: facts about the rows before each row.
         runs: number of equal values in a row, 0 where nothing is observed.
         level: an observation with a smaller probability is an anomaly.
     """
     errors, calibration, scaler = forecaster.errors_, forecaster.calibration_, forecaster.scaler_
     assert errors is not None
     row, column = np.nonzero(runs)
-    z = np.round(prediction.with_constants(calibration.constant).standardise(values)[row, column], DECIMALS)
-    found = errors.p_values(z, errors.situation(past.since, past.read)[row, column], column)
+    z = np.round(prediction.with_constants(calibration.constant).standardise(values)[row, column], ANOMALY.decimals)
+    found = errors.p_values(z, errors.situation(earlier.since, earlier.observed_before)[row, column], column)
     if calibration.constant.any():  # a conformal p-value: no observation of the training table differs
-        same = np.abs(values) * np.array(scaler.scale) <= SAME * np.abs(scaler.shift)
+        same = np.abs(values) * np.array(scaler.scale) <= ANOMALY.same * np.abs(scaler.shift)
         alone = np.where(same, 1.0, 1 / (errors.counts + 1))[row, column]
         found = np.where(calibration.constant[column], alone, found)
     p_value, anomaly = np.ones(runs.shape), np.zeros(runs.shape, bool)
     p_value[row, column] = found
     anomaly[row, column] = np.minimum(found, errors.p_repeats(runs[row, column], column)) < level
-    return Verdict(p_value, anomaly)
+    return AnomalyResult(p_value, anomaly)
 
 
 def anomalies(forecaster: "Forecaster", series: SeriesSet, level: float, *, polars: bool) -> Any:
@@ -275,9 +285,9 @@ def anomalies(forecaster: "Forecaster", series: SeriesSet, level: float, *, pola
     scaled = as_seen(series.scaled_by(forecaster.scaler_), forecaster.model_)
     runs = run_lengths(scaled)
     prediction = predict_next(forecaster.model_, scaled)
-    past = past_of(series)
-    found = judge(forecaster, prediction, scaled.values, past, runs, level)
-    lead = lead_time_of(past.since, past.read)
+    earlier = describe_earlier_rows(series)
+    found = compute_p_values(forecaster, prediction, scaled.values, earlier, runs, level)
+    lead = lead_time_of(earlier.since, earlier.observed_before)
     mean = calibrated(prediction, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_).mean
     row, column = np.nonzero(series.mask)
     return long_frame(

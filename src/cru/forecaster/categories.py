@@ -13,19 +13,19 @@ from cru.errors import InputError, literal, some
 from cru.forecaster.kinds import columns_of
 from cru.shapes import Bool, Int64
 
-MOST = 50  # most categories of a variable, because each is a column
+MAX_CATEGORIES = 50  # most categories of a variable, because each is a column
 _FLOAT = re.compile(r"(-?\d+)\.0+")
 Categories = Mapping[str, tuple[str, ...]]
 
 
-class Place(NamedTuple):
+class CellLocation(NamedTuple):
     """The series and the time of a row, for errors."""
 
     series: str
     time: object
 
 
-class Layout(NamedTuple):
+class ObservationColumns(NamedTuple):
     """Columns of a table that `encode` needs. A wide table has no column of variables."""
 
     values: Sequence[str]
@@ -74,7 +74,7 @@ def category_name(entry: object) -> str | None:
     return f"{number:.0f}" if number.is_integer() else None if number != number else str(number)
 
 
-def find_categories(table: DataTable, layout: Layout, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def find_categories(table: DataTable, layout: ObservationColumns, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Find the categories of some variables in a training table.
 
     Args:
@@ -86,15 +86,15 @@ def find_categories(table: DataTable, layout: Layout, names: Iterable[str]) -> d
         The categories of each variable.
 
     Raises:
-        InputError: a variable has no category or more than `MOST`.
+        InputError: a variable has no category or more than `MAX_CATEGORIES`.
     """
     found = {}
     for name, (_, entries) in _occurrences(table, layout, names).items():
         seen = {entries.texts[k] for k in np.unique(entries.code[entries.code >= 0])}
         if not seen:
             raise InputError(rule="hold at least one observation", hint="Leave it out.", column=name)
-        if len(seen) > MOST:
-            rule = f"have at most {MOST} categories, because its kind is 'category'"
+        if len(seen) > MAX_CATEGORIES:
+            rule = f"have at most {MAX_CATEGORIES} categories, because its kind is 'category'"
             raise InputError(rule=rule, found=len(seen), hint="Group rare categories, or leave it out.", column=name)
         found[name] = sorted_categories(seen)
     return found
@@ -105,7 +105,9 @@ def sorted_categories(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=_order))
 
 
-def encode(table: DataTable, layout: Layout, categories: Categories, place: Callable[[int], Place]) -> DataTable:
+def encode(
+    table: DataTable, layout: ObservationColumns, categories: Categories, place: Callable[[int], CellLocation]
+) -> DataTable:
     """Replace each variable of kind "category" by its columns.
 
     Args:
@@ -140,7 +142,7 @@ def encode(table: DataTable, layout: Layout, categories: Categories, place: Call
     return DataTable(columns)
 
 
-def unseen(name: str, found: str, place: Place, categories: Sequence[str]) -> InputError:
+def unseen(name: str, found: str, place: CellLocation, categories: Sequence[str]) -> InputError:
     """Make the error for a category that the training table does not have.
 
     Args:
@@ -161,7 +163,9 @@ def _order(text: str) -> tuple[bool, float, str]:
     return number is None, 0.0 if number is None else number, text
 
 
-def _occurrences(table: DataTable, layout: Layout, names: Iterable[str]) -> dict[str, tuple[np.ndarray, Entries]]:
+def _occurrences(
+    table: DataTable, layout: ObservationColumns, names: Iterable[str]
+) -> dict[str, tuple[np.ndarray, Entries]]:
     """Return the rows and the entries of each variable in a table."""
     if layout.variable is None:
         return {
@@ -190,7 +194,10 @@ def _indicators(name: str, categories: Sequence[str], code: Int64[np.ndarray, " 
 
 
 def _encode_long(
-    table: DataTable, layout: Layout, categories: Categories, found: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    table: DataTable,
+    layout: ObservationColumns,
+    categories: Categories,
+    found: Mapping[str, tuple[np.ndarray, np.ndarray]],
 ) -> DataTable:
     """Replace each row of a variable of kind "category" by one row for each category."""
     assert layout.variable is not None

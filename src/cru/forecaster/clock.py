@@ -323,8 +323,18 @@ class Period(NamedTuple):
 
 
 PERIODS = (Period(1.0, 3, 8), Period(7.0, 2, 2), Period(365.25, 2, 4))
-FINEST = 0.8  # shortest period of a harmonic, in typical gaps
-CYCLES, SEASON_CYCLES = 2.0, 1.5  # fewest cycles in a typical series (oscillator) and in the table (season)
+
+
+@dataclass(frozen=True)
+class CalendarConstants:
+    """Conditions for a calendar period."""
+
+    shortest_harmonic: float = 0.8  # shortest period of a harmonic, in typical gaps
+    min_cycles: float = 2.0  # of an oscillator, in a typical series
+    min_season_cycles: float = 1.5  # of a season, in the complete table
+
+
+CALENDAR = CalendarConstants()
 
 
 class Calendar(NamedTuple):
@@ -352,11 +362,11 @@ def find_calendar(series: SeriesSet, clock: Clock, gap: float) -> Calendar:
     oscillators, season, phases = [], [], []
     for period in PERIODS:
         length = period.days * day
-        if length < 2 * gap or whole < SEASON_CYCLES * length:
+        if length < 2 * gap or whole < CALENDAR.min_season_cycles * length:
             continue
-        finest = int(length / (FINEST * gap))
+        finest = int(length / (CALENDAR.shortest_harmonic * gap))
         phases.append(length)
         season += [length / k for k in range(1, min(period.season, finest) + 1)]
-        if typical >= CYCLES * length:
+        if typical >= CALENDAR.min_cycles * length:
             oscillators += [length / k for k in range(1, min(period.oscillators, finest) + 1)]
     return Calendar(tuple(oscillators), tuple(season), tuple(phases))

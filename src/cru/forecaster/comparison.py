@@ -11,17 +11,17 @@ import numpy as np
 from cru.data import Scaler, SeriesSet
 from cru.errors import InputError, did_you_mean
 from cru.forecaster.calibration import Calibration
-from cru.forecaster.distribution import ScaledPrediction, calibrated
+from cru.forecaster.masking import FEW_SERIES
+from cru.forecaster.predictive_distribution import ScaledPrediction, calibrated
 from cru.shapes import Bool, Float, Int64
 
 GRID = (10.0, 30.0, 50.0, 70.0, 90.0)  # levels whose bounds are the quantiles of the CRPS: 5 %, 15 %, ..., 95 %
 
 
 @dataclass(frozen=True)
-class BootstrapSettings:
-    """Settings of the intervals of differences between models."""
+class BootstrapConstants:
+    """Constants of the intervals of differences between models."""
 
-    few_series: int = 20  # with fewer series, blocks of time are resampled instead of series
     draws: int = 1000  # number of resamples
     confidence: float = 0.95  # of the interval of a difference
     max_clusters: int = 200  # in one resample: more clusters are merged, which keeps them independent
@@ -33,9 +33,10 @@ class BootstrapSettings:
     rounding: float = 1e-5  # relative difference of two scores that rounding explains
 
 
-BOOTSTRAP = BootstrapSettings()
+BOOTSTRAP = BootstrapConstants()
 KEYS = ("variable", "lead", "series")
-REFERENCE = "reference"  # in the column "better": the baseline with which the others are compared
+MODEL = "model"  # name of the fitted model in a comparison
+REFERENCE = "reference"  # in the column "better": the naive model with which the others are compared
 
 
 class Losses(NamedTuple):
@@ -104,7 +105,7 @@ class Comparison:
         unit: standard deviation of each variable, 1 for a constant.
         varies: whether the variable has different values.
         losses: losses of each model, by name.
-        baselines: names of the models that are naive models.
+        naive: names of the models that are naive models.
     """
 
     names: tuple[str, ...]
@@ -118,7 +119,7 @@ class Comparison:
     unit: Float[np.ndarray, " variable"]
     varies: Bool[np.ndarray, " variable"]
     losses: dict[str, Losses]
-    baselines: tuple[str, ...]
+    naive: tuple[str, ...]
 
     def table(self, by: Sequence[str]) -> dict[str, list[Any]]:
         """Compute the scores of every model in every group of values.
@@ -132,10 +133,10 @@ class Comparison:
 
             - the columns of ``by``, "model", "count", "mae", "rmse", "crps";
             - "coverage-90" and "width-90" for a level of 90;
-            - "difference", the mean absolute error minus that of the best baseline;
+            - "difference", the mean absolute error minus that of the best naive model;
             - "low" and "high", the bounds of the 95 % interval of the difference;
-            - "better": "yes" if the interval is below 0, "no" if it is above 0, otherwise "unclear". The best baseline
-              has "reference".
+            - "better": "yes" if the interval is below 0, "no" if it is above 0, otherwise "unclear". The best naive
+              model has "reference".
 
         Raises:
             InputError: an entry of ``by`` is unknown or occurs twice.
@@ -165,18 +166,18 @@ class Comparison:
         table["better"] = better.ravel().tolist()
         return table
 
-    def find_losses(self, model: str, baselines: Sequence[str]) -> list[tuple[str, str, float, float]]:
+    def find_losses(self, model: str, naive: Sequence[str]) -> list[tuple[str, str, float, float]]:
         """Find variables for which a naive model is significantly better than a model.
 
-        All variables and baselines together give a false alarm with about the probability
-        `BootstrapSettings.warning_error_rate`.
+        All variables and naive models together give a false alarm with about the probability
+        `BootstrapConstants.warning_error_rate`.
 
         Args:
             model: the name of the model.
-            baselines: the names of the baselines to compare it with.
+            naive: the names of the naive models to compare it with.
 
         Returns:
-            For each such variable: its name, the best baseline, and the mean absolute errors of model and baseline.
+            For each such variable: its name, the best naive model, and the mean absolute errors of both models.
         """
         models, size = list(self.losses), len(self.names)
         pairs = self._pairs(self.variable_of, self._clusters(("variable",)), self._weights(("variable",)))
@@ -186,20 +187,20 @@ class Comparison:
         mae = _by_group(pairs.sums, pairs.group, size) / np.maximum(count, 1)[:, None]
         own, level = (
             models.index(model),
-            NormalDist().inv_cdf(1 - BOOTSTRAP.warning_error_rate / max(1, size * len(baselines))),
+            NormalDist().inv_cdf(1 - BOOTSTRAP.warning_error_rate / max(1, size * len(naive))),
         )
         found = []
         for k in np.flatnonzero((clusters >= BOOTSTRAP.min_warning_clusters) & self.varies):
             rows = slice(start[k], start[k + 1])
             significant = {}
-            for name in baselines:
-                rival = models.index(name)
-                lost = mae[k, own] - mae[k, rival]
-                each = pairs.sums[rows, own] - pairs.sums[rows, rival] - lost * pairs.values[rows]
+            for name in naive:
+                other = models.index(name)
+                lost = mae[k, own] - mae[k, other]
+                each = pairs.sums[rows, own] - pairs.sums[rows, other] - lost * pairs.values[rows]
                 factor = student(level, int(clusters[k]) - 1) * math.sqrt(clusters[k] / (clusters[k] - 1))
                 error = factor * math.sqrt(float((each**2).sum())) / count[k]
                 if lost > max(error, BOOTSTRAP.min_relative_loss * mae[k, own]):
-                    significant[name] = float(mae[k, rival])
+                    significant[name] = float(mae[k, other])
             if significant:
                 best = min(significant, key=lambda name: significant[name])
                 found.append((self.names[k], best, float(mae[k, own]), significant[best]))
@@ -228,15 +229,11 @@ class Comparison:
 
     def _clusters(self, keys: Sequence[str]) -> np.ndarray:
         """Return the cluster of each value: its series, or its block of time if there are few series."""
-        return (
-            self.block_of
-            if "series" in keys or len(np.unique(self.series_of)) < BOOTSTRAP.few_series
-            else self.series_of
-        )
+        return self.block_of if "series" in keys or len(np.unique(self.series_of)) < FEW_SERIES else self.series_of
 
     def _best(self, mae: np.ndarray, models: list[str]) -> np.ndarray:
-        """Return the index of the best baseline of each group."""
-        among = [models.index(name) for name in self.baselines]
+        """Return the index of the best naive model of each group."""
+        among = [models.index(name) for name in self.naive]
         best: np.ndarray = np.array(among)[mae[:, among].argmin(1)]
         return best
 
@@ -355,14 +352,14 @@ def _means(
 
 
 def _intervals(pairs: _Pairs, best: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate an interval of each difference to the best baseline by a cluster bootstrap.
+    """Estimate an interval of each difference to the best naive model by a cluster bootstrap.
 
     A resample draws clusters with replacement. The difference of means is a ratio of two sums, and each resample uses
     its linearisation. A bootstrap with few clusters is too narrow. So each bound is the farther one of the percentile
     and the normal bound, widened by the ratio of Student's t to normal quantiles.
 
     Returns:
-        Lower and upper bounds, infinite below `BootstrapSettings.min_clusters` clusters.
+        Lower and upper bounds, infinite below `BootstrapConstants.min_clusters` clusters.
     """
     start = np.searchsorted(pairs.group, np.arange(size + 1))
     clusters, models = np.diff(start), pairs.sums.shape[1]

@@ -1,6 +1,7 @@
 """The division of predictions into the components of the structural model and the correction by the network."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ from cru.data import Scaler
 from cru.data.tables import TIME_UNITS
 from cru.errors import InputError
 from cru.forecaster.clock import PERIODS, Clock
-from cru.forecaster.distribution import calibrated
-from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
+from cru.forecaster.input_columns import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
+from cru.forecaster.predictive_distribution import calibrated
 from cru.forecaster.queries import BATCH, Query, drop_empty_rows, lead_times, predict_scaled
 from cru.forecaster.table_io import long_frame
 from cru.layers.structural import StructuralLayer
@@ -21,12 +22,21 @@ from cru.shapes import Float
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-LEVEL, SEASONAL_MEAN, CORRECTION = "level", "seasonal mean", "correction"
+LEVEL_COMPONENT, SEASONAL_MEAN_COMPONENT, CORRECTION_COMPONENT = "level", "seasonal mean", "correction"
 PROCESSES = {1: ("slow",), 2: ("slow", "fast"), 3: ("slow", "medium", "fast")}  # names of the OU processes
-CALENDAR = dict(zip(("day", "week", "year"), PERIODS, strict=True))
-MOST_HARMONICS = max(period.season for period in PERIODS)
-ROUNDING = 1e-6  # relative, of the ratio of a period to its harmonic
-NEAR = 1e-3  # scaled distance from the level below which a logarithm counts as linear
+CALENDAR_PERIODS = dict(zip(("day", "week", "year"), PERIODS, strict=True))
+MAX_HARMONICS = max(period.season for period in PERIODS)
+
+
+@dataclass(frozen=True)
+class DecompositionConstants:
+    """Constants of the decomposition."""
+
+    rounding: float = 1e-6  # relative, of the ratio of a period to its harmonic
+    linear_distance: float = 1e-3  # scaled distance from the level below which a logarithm counts as linear
+
+
+DECOMPOSITION = DecompositionConstants()
 
 
 class Grouping(NamedTuple):
@@ -41,14 +51,14 @@ def group_components(layer: StructuralLayer, clock: Clock) -> Grouping:
     count = len(layer.time_constants)
     processes = PROCESSES.get(count, tuple(f"process {k + 1}" for k in range(count)))
     seasons = [season_name(period, layer.periods, clock) for period in layer.periods]
-    names = (LEVEL, *processes, *dict.fromkeys(seasons))
+    names = (LEVEL_COMPONENT, *processes, *dict.fromkeys(seasons))
     return Grouping(names, (*range(1 + count), *(names.index(name) for name in seasons)))
 
 
 def season_name(period: float, periods: Sequence[float], clock: Clock) -> str:
     """Return "day", "week" or "year" for a period of the calendar or its harmonics, otherwise the longest multiple."""
     if clock.kind != "number":
-        for name, base in CALENDAR.items():
+        for name, base in CALENDAR_PERIODS.items():
             if _is_harmonic(period, base.days * TIME_UNITS["D"] / TIME_UNITS[clock.unit]):
                 return name
     longest = max(base for base in periods if _is_harmonic(period, base))
@@ -57,7 +67,7 @@ def season_name(period: float, periods: Sequence[float], clock: Clock) -> str:
 
 def _is_harmonic(period: float, base: float) -> bool:
     ratio = base / period
-    return 1 <= round(ratio) <= MOST_HARMONICS and abs(ratio - round(ratio)) <= ROUNDING * ratio
+    return 1 <= round(ratio) <= MAX_HARMONICS and abs(ratio - round(ratio)) <= DECOMPOSITION.rounding * ratio
 
 
 def time_constants(layer: StructuralLayer) -> Float[np.ndarray, "variable process"]:
@@ -67,7 +77,7 @@ def time_constants(layer: StructuralLayer) -> Float[np.ndarray, "variable proces
     return slow_first
 
 
-class Division(NamedTuple):
+class Decomposition(NamedTuple):
     """Components of predictions in the user's units. The means add up to the prediction."""
 
     names: tuple[str, ...]
@@ -79,7 +89,7 @@ def components(forecaster: "Forecaster", table: Any, *, at: Any, horizon: Any, e
     """Return a frame of the components. The arguments are those of `Forecaster.components`."""
     check_structural(forecaster)
     if at is not None and horizon is not None:
-        raise InputError("at", "be given, or {horizon}, and not both")
+        raise InputError("at", "be left out if {horizon} is given", "both")
     if known is not None and horizon is None:
         raise InputError("known", KNOWN_WITHOUT_HORIZON, hint=KNOWN_IN_AT)
     series = forecaster._series(table)
@@ -90,7 +100,7 @@ def components(forecaster: "Forecaster", table: Any, *, at: Any, horizon: Any, e
     else:
         series = drop_empty_rows(series)
         query = Query(series, np.arange(len(series.times)))
-    found = divide(forecaster, query)
+    found = decompose(forecaster, query)
     size = len(forecaster.names_)
     owner, count = query.series.series_index[query.rows], len(found.names)
     return long_frame(
@@ -117,7 +127,7 @@ def check_structural(forecaster: "Forecaster") -> None:
         )
 
 
-def divide(forecaster: "Forecaster", query: Query) -> Division:
+def decompose(forecaster: "Forecaster", query: Query) -> Decomposition:
     """Divide the predictions at the rows of a query into components."""
     series, model = query.series.scaled_by(forecaster.scaler_), forecaster.model_
     assert isinstance(model, StructuralModel | CorrectedModel)
@@ -126,7 +136,7 @@ def divide(forecaster: "Forecaster", query: Query) -> Division:
     prediction = predict_scaled(model, series).take(rows)
     predicted = calibrated(prediction, lead, scaler=scaler, calibration=calibration).mean
     grouping = group_components(model.layer, forecaster.clock_)
-    names = grouping.names + ((SEASONAL_MEAN,) if model.layer.season_periods else ())
+    names = grouping.names + ((SEASONAL_MEAN_COMPONENT,) if model.layer.season_periods else ())
     shape = (len(rows), series.mask.shape[1])
     mean, var = np.zeros((*shape, len(names))), np.zeros((*shape, len(names)))
     total, spread = np.zeros(shape), np.zeros(shape)
@@ -163,7 +173,7 @@ def _in_user_units(
     spread: Float[np.ndarray, "n variable"],
     predicted: Float[np.ndarray, "n variable"],
     scaler: Scaler,
-) -> Division:
+) -> Decomposition:
     """Convert scaled components, and append the correction.
 
     Let f be the conversion to the user's units and b the level. Component c becomes c · (f(b + Σ c) - f(b)) / Σ c. The
@@ -180,12 +190,18 @@ def _in_user_units(
     """
     level, structural = mean[..., 0], scaler.inverse(total)
     away = total - level
-    near = np.abs(away) < NEAR
+    near = np.abs(away) < DECOMPOSITION.linear_distance
     secant = (structural - scaler.inverse(level)) / np.where(near, 1.0, away)
-    factor = np.where(near, scaler.inverse_std(np.full_like(level, NEAR), level) / NEAR, secant)
+    factor = np.where(
+        near,
+        scaler.inverse_std(np.full_like(level, DECOMPOSITION.linear_distance), level) / DECOMPOSITION.linear_distance,
+        secant,
+    )
     factor = np.where(scaler.is_log, factor, np.array(scaler.scale))
     means, deviations = factor[..., None] * mean, factor[..., None] * std
     means[..., 0] = structural - means[..., 1:].sum(-1)  # also has the rounding errors of the sum
     deviations[..., 0] = scaler.inverse_std(std[..., 0], level)
     correction, uncertain = (predicted - structural)[..., None], (factor * spread)[..., None]
-    return Division((*names, CORRECTION), np.concatenate([means, correction], -1), np.append(deviations, uncertain, -1))
+    return Decomposition(
+        (*names, CORRECTION_COMPONENT), np.concatenate([means, correction], -1), np.append(deviations, uncertain, -1)
+    )

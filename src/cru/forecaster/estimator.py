@@ -1,6 +1,5 @@
 """The class `Forecaster`, which fits a model to a table, and predicts, forecasts, imputes, samples and scores."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -10,15 +9,14 @@ import numpy as np
 from cru.data import Scaler, SeriesSet
 from cru.data.columns import is_polars
 from cru.errors import InputError
-from cru.forecaster.analysis import Analysis
+from cru.forecaster.analysis import AnalysisMixin
 from cru.forecaster.calibration import Calibration
 from cru.forecaster.clock import Clock
-from cru.forecaster.distribution import calibrated
-from cru.forecaster.error_distribution import ErrorDistribution
-from cru.forecaster.input_columns import Reader
+from cru.forecaster.input_columns import InputColumnReader, read_known_frame
 from cru.forecaster.inputs import Inputs
-from cru.forecaster.kinds import Kind, Kinds, check_kinds
-from cru.forecaster.known_values import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON, query_known, read_known_frame
+from cru.forecaster.kinds import Kinds, check_kinds
+from cru.forecaster.one_step_errors import OneStepErrorDistribution
+from cru.forecaster.predictive_distribution import calibrated
 from cru.forecaster.queries import (
     Query,
     check_lead_times,
@@ -27,33 +25,30 @@ from cru.forecaster.queries import (
     insert_query_times,
     lead_times,
     predict_scaled,
+    query_known,
     requested_times,
 )
-from cru.forecaster.scoring import constant, errors_of, judge, r_squared
 from cru.forecaster.table_io import (
     Columns,
     check_known,
     check_roles,
-    check_sensible,
     check_static,
     find_changed_constants,
-    find_outliers,
+    give_warnings,
     long_frame,
-    median_gap,
     read_new_table,
     read_training_table,
 )
 from cru.models import Model
-from cru.training.callbacks import Callback, StopOnInterrupt, make_progress_callback
-from cru.training.settings import TrainingSettings, build
+from cru.training.callbacks import Callback, make_progress_callback
 
 if TYPE_CHECKING:
     from cru.forecaster.stream import Stream
 
-Fitted = TypeVar("Fitted", bound="Forecaster")
+Loaded = TypeVar("Loaded", bound="Forecaster")
 
 
-class Forecaster(Analysis):
+class Forecaster(AnalysisMixin):
     """Impute and forecast irregular time series of a table, with calibrated uncertainty.
 
     The default model has two parts. A structural model is an exact Gaussian model of each variable. An `mlp` network
@@ -89,7 +84,7 @@ class Forecaster(Analysis):
     name_: str  # name of the fitted model
     scaler_: Scaler
     calibration_: Calibration
-    errors_: ErrorDistribution | None  # of one-step-ahead predictions; None if the model uses later observations
+    errors_: OneStepErrorDistribution | None  # of one-step-ahead predictions; None if the model uses later observations
     clock_: Clock
     columns_: Columns
     names_: tuple[str, ...]  # with a column for each category
@@ -162,6 +157,8 @@ class Forecaster(Analysis):
         Raises:
             ValueError: a parameter is wrong, or the table cannot be used. The message states the broken rule.
         """
+        from cru.forecaster.fitting import fit_forecaster
+
         params = self._plain_params()
         seed = params["seed"]
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
@@ -182,83 +179,7 @@ class Forecaster(Analysis):
             static=check_static(static),
         )
         check_roles(asked, declared)
-        return self._fit(*read_training_table(table, asked), declared)
-
-    def _fit(self, series: SeriesSet, clock: Clock, columns: Columns, declared: Mapping[str, Kind]) -> "Forecaster":
-        """Fit the model to series in the user's units. ``declared`` are the kinds that the user declares."""
-        from cru.forecaster.anomalies import fit_errors
-        from cru.forecaster.fitting import default_options, divide, fit_model, needs_base
-        from cru.forecaster.held_out import compare_held_out, compared_part, find_better_baselines, score_rows
-
-        params = self._plain_params()
-        name, seed = params["model"], params["seed"]
-        empty = [name for k, name in enumerate(series.names) if not series.mask[:, k].any()]
-        if empty:
-            raise InputError(rule="hold at least one observation", hint="Leave it out.", column=empty[0])
-        found_kinds = Kinds.infer(series, declared, columns.categories)
-        found_kinds.check(series, clock)
-        if params["base"] not in (None, "structural"):
-            raise InputError("base", "be 'structural' or None", f"{params['base']!r}")
-        history, inputs = series, None
-        if columns.known or columns.static:
-            inputs = Inputs.fit(series, columns.known, columns.static, median_gap(series))
-            series = inputs.encode(series)
-        given = params["options"] or {}
-        alone = not needs_base(name, params["base"])
-        own = {key: params[key] for key in ("batch_size", "learning_rate", "patience", "minutes")}
-        own["epochs"] = 100 if params["epochs"] is None else params["epochs"]
-        training = build(TrainingSettings, own | {"schedule": "cosine", "clip": 1.0, "monitor": "nll"})
-        parts = divide(series, seed)
-        with np.errstate(over="ignore", invalid="ignore"):  # `check_sensible` refuses values that overflow
-            scaler = Scaler.fit(parts.train.values, parts.train.mask)
-        check_sensible(series, scaler)
-        _warn(find_outliers(series), stacklevel=4)
-        with StopOnInterrupt(self._callback()) as callback:
-            callback.on_stage("preparation")
-            fitted = fit_model(
-                series,
-                clock,
-                parts,
-                scaler,
-                found_kinds,
-                model=name,
-                base=params["base"],
-                options=default_options(name, len(series.names), given) if alone else given,
-                training=training,
-                epochs=params["epochs"],
-                seed=seed,
-                callback=callback,
-                calendar=bool(params["calendar"]),
-                inputs=inputs,
-            )
-            _warn([callback.warning] if callback.warning else [], stacklevel=4)
-            callback.on_stage("calibration")
-            errors = errors_of(fitted.model, fitted.scored, constant(series), seed=seed, predict=fitted.predict)
-            self.name_, self.model_, self.scaler_ = fitted.name, fitted.model, fitted.scaler
-            self.clock_, self.columns_ = clock, columns
-            self.names_, self.options_, self.history_ = series.names, fitted.options, history
-            self.inputs_ = inputs
-            self.gap_ = median_gap(series)
-            self.kinds_ = found_kinds
-            calibration = errors.calibration(fitted.scaler, found_kinds).widened(len(series))
-            self.calibration_ = errors.with_mean_weight(calibration, fitted.scaler, series)
-            scaled = series.scaled_by(fitted.scaler)
-            self.errors_ = fit_errors(fitted.model, fitted.scored, scaled, errors.constant, self.gap_, seed)
-            errors = compared_part(errors)
-            compared = compare_held_out(
-                errors,
-                fitted,
-                parts,
-                plain=scaler,
-                calibration=self.calibration_,
-                clock=clock,
-                gap=self.gap_,
-                series=len(series),
-                seed=seed,
-            )
-            self.scores_ = judge(errors, len(series), self.gap_, fitted.scaler, found_kinds)
-            self.scores_ |= {"r2_last_value": compared.r2_last_value} | score_rows(compared.comparison)
-            _warn(find_better_baselines(compared.comparison, fitted.name), stacklevel=4)
+        fit_forecaster(self, *read_training_table(table, asked), declared)
         return self
 
     def predict(self, table: Any, at: Any, level: Any = (90,)) -> Any:
@@ -284,7 +205,7 @@ class Forecaster(Analysis):
         self._check_fitted()
         levels = check_levels(level)
         query, _ = self._requested(self._series(table), at)
-        return self._answer(query, levels, polars=self._polars(table))
+        return self._prediction_frame(query, levels, polars=self._polars(table))
 
     def forecast(
         self, table: Any = None, *, horizon: Any, every: Any = None, level: Any = (90,), known: Any = None
@@ -311,7 +232,7 @@ class Forecaster(Analysis):
         levels, series = check_levels(level), self._series(table)
         query, _ = self._ahead(series, horizon, every, known)
         polars, unit = self._polars(table), self.clock_.unit_of(horizon)
-        return self._answer(query, levels, polars=polars, title="forecast", unit=unit)
+        return self._prediction_frame(query, levels, polars=polars, title="forecast", unit=unit)
 
     def impute(self, table: Any = None, level: Any = (90,)) -> Any:
         """Predict every missing value of a table.
@@ -334,7 +255,7 @@ class Forecaster(Analysis):
         levels, series = check_levels(level), self._series(table)
         rows = np.flatnonzero(~series.mask.all(1))
         wanted, polars = ~series.mask[rows], self._polars(table)
-        return self._answer(Query(series, rows), levels, polars=polars, wanted=wanted, title="impute")
+        return self._prediction_frame(Query(series, rows), levels, polars=polars, wanted=wanted, title="impute")
 
     def sample(
         self,
@@ -368,53 +289,12 @@ class Forecaster(Analysis):
             NotFittedError: the forecaster is not fitted.
             ValueError: ``n``, the table, a time or the horizon is wrong, or both ``at`` and ``horizon`` are given.
         """
-        from cru.forecaster.sampling import trajectories
+        from cru.forecaster.sampling import check_arguments, sample
 
         self._check_fitted()
-        if not isinstance(n, int | np.integer) or n < 1:
-            given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # probably a table
-            raise ValueError(f"`n`, the first argument, must be an integer of at least 1, got {given}.")
-        if (at is None) == (horizon is None):
-            raise InputError("at", "be given, or {horizon}, and not both")
-        if known is not None and horizon is None:
-            raise InputError("known", KNOWN_WITHOUT_HORIZON, hint=KNOWN_IN_AT)
-        found = self._series(table)
-        query, times = self._ahead(found, horizon, every, known) if at is None else self._requested(found, at)
-        lead = lead_times(query.series, causal=self.model_.causal)[query.rows]
-        unit = self.clock_.unit_of(horizon)
-        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=3)
-        drawn = trajectories(self, query, times, n, seed=seed)
-        series, size = query.series, len(self.names_)
-        return long_frame(
-            self.columns_,
-            self.clock_,
-            before={"sample": np.repeat(drawn.sample, size)},
-            ids=[series.ids[i] for i in np.repeat(drawn.owner, size)],
-            times=np.repeat(drawn.times, size),
-            variables=list(self.names_) * len(drawn.times),
-            numbers={"value": drawn.values.ravel()},
-            polars=self._polars(table),
-        )
-
-    def score(self, table: Any, y: None = None) -> float:
-        """Return R² of observations that are withheld from the model as in training.
-
-        All variables count together, each in units of its standard deviation.
-
-        Args:
-            table: the observations. Some are withheld and predicted from the others. None: the training table.
-            y: ignored; scikit-learn pipelines pass it.
-
-        Returns:
-            R²: 1 is perfect, and 0 is as good as the mean of each variable.
-
-        Raises:
-            NotFittedError: the forecaster is not fitted.
-            ValueError: the table is wrong.
-        """
-        self._check_fitted()
-        series, seed = self._series(table).scaled_by(self.scaler_), self._plain_params()["seed"]
-        return r_squared(errors_of(self.model_, series, self.calibration_.constant, seed=seed))
+        check_arguments(n, at, horizon, known)
+        series, polars = self._series(table), self._polars(table)
+        return sample(self, n, series, at=at, horizon=horizon, every=every, seed=seed, known=known, polars=polars)
 
     def stream(self, *, late: str = "refuse", state: Path | str | None = None) -> "Stream":
         """Make a `Stream`, which updates any number of series as their observations arrive.
@@ -457,7 +337,7 @@ class Forecaster(Analysis):
         save(self, Path(folder), history=history)
 
     @classmethod
-    def load(cls: type[Fitted], folder: Path | str, *, allow_code: bool = False) -> Fitted:
+    def load(cls: type[Loaded], folder: Path | str, *, allow_code: bool = False) -> Loaded:
         """Load a forecaster from a folder of `save`.
 
         Args:
@@ -483,8 +363,8 @@ class Forecaster(Analysis):
         if table is not None:
             series = read_new_table(table, self.columns_, self.clock_, self.names_, self.scaler_)
             self.kinds_.check(series, self.clock_)
-            _warn(self.kinds_.warnings(series), stacklevel=4)
-            _warn(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)
+            give_warnings(self.kinds_.warnings(series), stacklevel=4)
+            give_warnings(find_changed_constants(series, self.scaler_, self.calibration_.constant), stacklevel=4)
             return self.encoded(series)
         if self.history_ is None:
             raise InputError("table", "be given: this model was saved without the observations of its training table")
@@ -514,7 +394,7 @@ class Forecaster(Analysis):
         """
         if self.inputs_ is None:
             return insert_query_times(series, times)
-        reader = Reader(self.columns_, self.clock_)
+        reader = InputColumnReader(self.columns_, self.clock_)
         frame = None if known is None else read_known_frame(known, reader, argument)
         return query_known(series, times, self.inputs_, reader, frame=frame, argument=argument, hold=hold)
 
@@ -533,7 +413,7 @@ class Forecaster(Analysis):
     def _polars(self, table: Any) -> bool:
         return self.columns_.polars if table is None else is_polars(table)
 
-    def _answer(
+    def _prediction_frame(
         self,
         query: Query,
         levels: tuple[float, ...],
@@ -544,11 +424,11 @@ class Forecaster(Analysis):
         unit: str | None = None,
     ) -> Any:
         series, rows = query.series.scaled_by(self.scaler_), query.rows
-        prediction = predict_scaled(self.model_, series, title=title if self.progress else None).take(rows)
+        scaled = predict_scaled(self.model_, series, title=title if self.progress else None).take(rows)
         lead = lead_times(series, causal=self.model_.causal)[rows]
-        _warn(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=4)
-        answer = calibrated(prediction, lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels)
-        wanted = np.ones(answer.mean.shape, bool) if wanted is None else wanted
+        give_warnings(check_lead_times(lead, self.model_.spec.longest_gap, self.clock_, unit), stacklevel=4)
+        predicted = calibrated(scaled, lead, scaler=self.scaler_, calibration=self.calibration_, levels=levels)
+        wanted = np.ones(predicted.mean.shape, bool) if wanted is None else wanted
         row, column = np.nonzero(wanted)
         owner = series.series_index[rows]
         return long_frame(
@@ -557,11 +437,6 @@ class Forecaster(Analysis):
             ids=[series.ids[i] for i in owner[row]],
             times=series.times[rows][row],
             variables=[self.names_[k] for k in column],
-            numbers={name: part[wanted] for name, part in answer.columns.items()},
+            numbers={name: part[wanted] for name, part in predicted.columns.items()},
             polars=polars,
         )
-
-
-def _warn(sentences: list[str], *, stacklevel: int) -> None:
-    for sentence in sentences:
-        warnings.warn(sentence, stacklevel=stacklevel)

@@ -1,17 +1,20 @@
-"""The known and static columns of a table: their values, roles and checks."""
+"""The known and static columns of a table and of requested times: their values, roles and checks."""
 
+import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cru.data import SeriesSet
 from cru.data.columns import Column, DataTable
+from cru.data.table_files import read_table
 from cru.data.tables import Groups, average, codes, group
 from cru.errors import InputError, literal, some
-from cru.forecaster.categories import MOST, Entries, sorted_categories
+from cru.forecaster.categories import MAX_CATEGORIES, Entries, sorted_categories
 from cru.forecaster.clock import Clock
 from cru.forecaster.inputs import KNOWN, STATIC
 from cru.shapes import Float
@@ -20,8 +23,9 @@ if TYPE_CHECKING:
     from cru.forecaster.table_io import Columns
 
 NUMBERS = "Pass text as {static} if it stays the same in a series, or as one 0/1 column for each category."
-LARGEST_INPUT = 1e30  # largest size of a known or static number
-SENSIBLE, CORRECT = f"be at most {LARGEST_INPUT:g} in size", "Correct it."
+MAX_INPUT_SIZE = 1e30  # largest size of a known or static number
+KNOWN_WITHOUT_HORIZON, KNOWN_IN_AT = "be given with {horizon} only", "Put the known values into {at}."
+PLAUSIBLE_SIZE, CORRECT = f"be at most {MAX_INPUT_SIZE:g} in size", "Correct it."
 
 
 def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
@@ -35,7 +39,7 @@ def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, 
         The categories of each column. None for a column of numbers.
 
     Raises:
-        InputError: a column has no value, more than `MOST` categories, or neither numbers nor texts.
+        InputError: a column has no value, more than `MAX_CATEGORIES` categories, or neither numbers nor texts.
     """
     found: dict[str, tuple[str, ...] | None] = {}
     for name in names:
@@ -45,9 +49,9 @@ def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, 
         if column.missing == len(column):
             raise InputError(rule="hold at least one value", hint="Leave it out.", column=name)
         found[name] = sorted_categories(Entries.of(column).texts) if column.kind == "text" else None
-        if len(found[name] or ()) > MOST:
+        if len(found[name] or ()) > MAX_CATEGORIES:
             rule, hint = (
-                f"have at most {MOST} categories, because it is static",
+                f"have at most {MAX_CATEGORIES} categories, because it is static",
                 "Group rare categories, or leave it out.",
             )
             raise InputError(rule=rule, found=len(found[name] or ()), hint=hint, column=name)
@@ -55,7 +59,7 @@ def find_static_categories(frame: DataTable, names: Iterable[str]) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Reader:
+class InputColumnReader:
     """A reader of the known and static columns of a table whose series exist already.
 
     Args:
@@ -146,19 +150,24 @@ class Reader:
             place: the function from a row to its series and time, for errors.
 
         Raises:
-            InputError: the column does not hold numbers, or a number is larger than `LARGEST_INPUT`.
+            InputError: the column does not hold numbers, or a number is larger than `MAX_INPUT_SIZE`.
         """
         if column.kind != "number":
             rule = "hold numbers, because it is known"
             raise InputError(rule=rule, found=column.dtype, hint=NUMBERS, column=column.name, otherwise="Convert it.")
         values = column.numbers
-        strange = np.abs(values) > LARGEST_INPUT
+        strange = np.abs(values) > MAX_INPUT_SIZE
         if strange.any():
             row = int(strange.argmax())
             series, time = place(row)
             found = f"{values[row]:g} in series {series!r}"
             raise InputError(
-                rule=SENSIBLE, found=found, hint=CORRECT, column=column.name, time=self.stamp(time), otherwise=CORRECT
+                rule=PLAUSIBLE_SIZE,
+                found=found,
+                hint=CORRECT,
+                column=column.name,
+                time=self.stamp(time),
+                otherwise=CORRECT,
             )
         return values
 
@@ -171,7 +180,7 @@ class Reader:
             owner: the number of the series of each row.
 
         Raises:
-            InputError: a column of numbers holds text, or a number is larger than `LARGEST_INPUT`.
+            InputError: a column of numbers holds text, or a number is larger than `MAX_INPUT_SIZE`.
         """
         name, categories = column.name, self.columns.static[column.name]
         if categories is None:
@@ -180,11 +189,11 @@ class Reader:
                 raise InputError(
                     rule=rule, found=column.dtype, hint="Convert it.", column=name, otherwise="Convert it."
                 )
-            strange = np.abs(column.numbers) > LARGEST_INPUT
+            strange = np.abs(column.numbers) > MAX_INPUT_SIZE
             if strange.any():
                 row = int(strange.argmax())
                 found = f"{column.numbers[row]:g} in series {ids[owner[row]]!r}"
-                raise InputError(rule=SENSIBLE, found=found, hint=CORRECT, column=name, otherwise=CORRECT)
+                raise InputError(rule=PLAUSIBLE_SIZE, found=found, hint=CORRECT, column=name, otherwise=CORRECT)
             return column.numbers
         entries = Entries.of(column)
         number = {text: float(k) for k, text in enumerate(categories)}
@@ -240,3 +249,92 @@ def changed_static(name: str, series: str, one: str, other: str) -> InputError:
     rule = "have one value for each series, because it is static"
     found = f"{one} and {other} in series {series!r}"
     return InputError(rule=rule, found=found, hint=CORRECT, column=name, otherwise=CORRECT)
+
+
+class KnownRows(NamedTuple):
+    """Known values of a series besides its table."""
+
+    times: Float[np.ndarray, " row"]
+    known: Float[np.ndarray, "row known"]  # NaN for missing
+
+
+@dataclass(frozen=True)
+class KnownFrame:
+    """Known values, and static values of new series, from a frame of requested times."""
+
+    future: Mapping[str, KnownRows]
+    static: Mapping[str, Float[np.ndarray, " static"]]
+
+    def after(self, last: Mapping[str, float]) -> "KnownFrame":
+        """Return the frame without the rows before the last row of each series."""
+        kept = {
+            name: KnownRows._make(part[one.times >= last.get(name, -math.inf)] for part in one)
+            for name, one in self.future.items()
+        }
+        return replace(self, future=kept)
+
+    def with_static(self, series: SeriesSet, reader: InputColumnReader) -> SeriesSet:
+        """Add the static values of series that have none in their table.
+
+        Raises:
+            InputError: a series has another value in its table.
+        """
+        found = np.array(
+            [self.static.get(name, np.full(series.per_series[STATIC].shape[1], np.nan)) for name in series.ids]
+        )
+        given = series.per_series[STATIC]
+        found = found.reshape(given.shape)
+        for row, k in np.argwhere(np.isfinite(given) & np.isfinite(found) & (given != found))[:1]:
+            name = list(reader.columns.static)[k]
+            values = (reader.shown(name, float(part[row, k])) for part in (given, found))
+            raise changed_static(name, series.ids[row], *values)
+        filled = np.where(np.isnan(given), found, given)
+        return replace(series, per_series={**series.per_series, STATIC: filled})
+
+
+def read_known_frame(frame: Any, reader: InputColumnReader, argument: str) -> KnownFrame:
+    """Read a frame with the columns of id, time and known values.
+
+    Columns with a fill and static columns may be absent.
+
+    Args:
+        frame: a frame, or the path of a file.
+        reader: the reader of the columns.
+        argument: the name of the argument, for errors.
+
+    Raises:
+        InputError: a column is missing or wrong, or two values of a time differ.
+    """
+    columns = reader.columns
+    keys = [name for name in (columns.id, columns.time) if name is not None]
+    needed = [*keys, *(name for name, fill in columns.known.items() if fill is None)]
+    if not (hasattr(frame, "columns") or isinstance(frame, str | Path | DataTable)):
+        rule = f"be a frame with the columns {some([*map(repr, needed)], 20)}"
+        raise InputError(argument, literal(rule), type(frame).__name__)
+    text = [columns.id] if columns.id is not None else []
+    try:
+        table = read_table(frame, needed, time=columns.time, text=text, everything=True)
+        return _known_frame(table, reader) if table.rows else KnownFrame({}, {})
+    except InputError as error:
+        raise error.replace(argument=error.argument or argument) from None
+    except ValueError as error:  # of the times
+        raise ValueError(f"`{argument}` cannot be used: {error}") from None
+
+
+def _known_frame(table: DataTable, reader: InputColumnReader) -> KnownFrame:
+    columns = reader.columns
+    names, owner = columns.series_of(table)
+    times = reader.clock.column(table[columns.time])
+    if not np.isfinite(times).all():
+        raise InputError(rule="hold a time in every row", hint="Leave such rows out.", column=columns.time)
+    groups = group(owner, times, len(names))
+    known = np.full((len(groups.times), len(columns.known)), np.nan)
+    for k, name in enumerate(columns.known):
+        if name in table:
+            known[:, k] = reader.one_each_time(table[name], owner, times, names, groups)
+    static = np.full((len(names), len(columns.static)), np.nan)
+    for k, name in enumerate(columns.static):
+        if name in table:
+            static[:, k] = reader.one_for_each(table[name], owner, names)
+    parts = zip(*(np.split(part, groups.offsets[1:-1]) for part in (groups.times, known)), strict=True)
+    return KnownFrame(dict(zip(names, map(KnownRows._make, parts), strict=True)), dict(zip(names, static, strict=True)))

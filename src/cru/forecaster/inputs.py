@@ -15,9 +15,18 @@ from cru.shapes import Bool, Float, Float64, Int64
 KNOWN, INPUTS = "known", "inputs"  # keys of `SeriesSet.per_time`: known values, NaN for missing, and the features
 STATIC = "static"  # key of `SeriesSet.per_series`: numbers or indices of categories, NaN for missing
 LAST = "last"  # a fill: the last known value
-SCALES = (0.5, 2.0, 8.0)  # time constants of the past of a known column, in typical gaps
-LIMIT = 8.0  # bound on features, in standard deviations
-LEAST_SHARE = 0.2  # smallest scale of an event column, as a share of its typical size, and of an indicator
+
+
+@dataclass(frozen=True)
+class InputConstants:
+    """Constants of the features."""
+
+    time_constants: tuple[float, ...] = (0.5, 2.0, 8.0)  # of the past of a known column, in typical gaps
+    max_deviations: float = 8.0  # bound on features, in standard deviations
+    min_scale_share: float = 0.2  # smallest scale of an event or indicator, as a share of its typical size
+
+
+INPUT = InputConstants()
 
 Fill = float | str | None  # a number, `LAST`, or None for a column that must have a value at every time
 Known = Mapping[str, Fill]
@@ -64,7 +73,7 @@ class Inputs:
     @property
     def later(self) -> int:
         """The number of features, the last ones, that describe the future."""
-        return int(self.events.sum()) * len(SCALES)
+        return int(self.events.sum()) * len(INPUT.time_constants)
 
     @property
     def size(self) -> int:
@@ -75,7 +84,7 @@ class Inputs:
     def expected_size(self) -> int:
         """The number of features of the columns."""
         static = sum(2 if categories is None else len(categories) + 1 for categories in self.static.values())
-        return len(self.known) * (1 + len(SCALES)) + static + self.later
+        return len(self.known) * (1 + len(INPUT.time_constants)) + static + self.later
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that JSON stores, except the columns, which `Columns` has."""
@@ -103,7 +112,7 @@ class Inputs:
         mean, std = np.zeros(raw.shape[1]), np.zeros(raw.shape[1])
         mean[there], std[there] = np.nanmean(raw[:, there], 0), np.nanstd(raw[:, there], 0)
         varies = std > 1e-9 * np.abs(mean)
-        least = LEAST_SHARE * made._typical(values - np.array(center))
+        least = INPUT.min_scale_share * made._typical(values - np.array(center))
         scale = np.where(varies, np.maximum(std, least), 0.0)
         return dataclasses.replace(made, shift=tuple(mean.tolist()), scale=tuple(scale.tolist()))
 
@@ -121,7 +130,9 @@ class Inputs:
         raw, after = self._raw(series, before)
         scale = np.array(self.scale)
         used = (scale > 0) & np.isfinite(raw)
-        features = np.where(used, (raw - self.shift) / np.where(scale > 0, scale, 1.0), 0.0).clip(-LIMIT, LIMIT)
+        features = np.where(used, (raw - self.shift) / np.where(scale > 0, scale, 1.0), 0.0).clip(
+            -INPUT.max_deviations, INPUT.max_deviations
+        )
         return dataclasses.replace(series, per_time={**series.per_time, INPUTS: features}), after
 
     def _typical(self, values: Float[np.ndarray, "row known"]) -> Float[np.ndarray, " feature"]:
@@ -131,8 +142,8 @@ class Inputs:
             column = values[np.isfinite(values[:, k]), k]
             size[k] = np.sqrt(np.mean(column[column != 0] ** 2)) if (column != 0).any() else 0.0
         indicators = [[0.0, 1.0] if found is None else [1.0] * (len(found) + 1) for found in self.static.values()]
-        sums = np.repeat(size, len(SCALES))
-        return np.concatenate([size, sums, *indicators, np.repeat(size[self.events], len(SCALES))])
+        sums = np.repeat(size, len(INPUT.time_constants))
+        return np.concatenate([size, sums, *indicators, np.repeat(size[self.events], len(INPUT.time_constants))])
 
     def _raw(self, series: SeriesSet, before: InputState | None) -> tuple[Float[np.ndarray, "row feature"], InputState]:
         """Compute the features before they are standardised, NaN for missing, and the state after the last rows."""
@@ -144,7 +155,7 @@ class Inputs:
         time, value = np.zeros(rows + size), np.full((rows + size, width), np.nan)
         time[place], value[place] = series.times, series.per_time[KNOWN] - np.array(self.center)
         time[start] = np.where(series.lengths > 0, time[first], 0.0)
-        past = np.zeros((size, width, len(SCALES)))
+        past = np.zeros((size, width, len(INPUT.time_constants)))
         if before is not None:
             time[start], value[start], past = before.time.numpy(), before.value.numpy(), before.past.numpy()
         # A first row at the time of the state is the same row again. Its events replace those of the state.
@@ -158,13 +169,13 @@ class Inputs:
         added = value.copy()
         added[row] -= np.where(events, old, 0.0)
         trace = self._decayed(time, added, past, start)
-        end_values = np.repeat(value[end[::-1], :, None], len(SCALES), 2)
+        end_values = np.repeat(value[end[::-1], :, None], len(INPUT.time_constants), 2)
         backward = self._decayed(-time[::-1], value[::-1], end_values, rows + size - 1 - end[::-1])[::-1]
         coming = backward - value[..., None]
         static = self._static(series, before)
         raw = [
             value[place],
-            (trace - np.where(events, 0.0, value)[..., None])[place].reshape(rows, width * len(SCALES)),
+            (trace - np.where(events, 0.0, value)[..., None])[place].reshape(rows, width * len(INPUT.time_constants)),
             self._described(static)[series.series_index],
             coming[place][:, events].reshape(rows, self.later),
         ]
@@ -180,8 +191,8 @@ class Inputs:
     ) -> Float[np.ndarray, "row known scale"]:
         """Return decayed sums of events and decayed averages of levels. They are ``past`` in the rows of ``start``."""
         gaps = np.maximum(np.diff(time, prepend=0.0), 0.0)
-        found = np.empty((*value.shape, len(SCALES)))
-        for number, scale in enumerate(SCALES):
+        found = np.empty((*value.shape, len(INPUT.time_constants)))
+        for number, scale in enumerate(INPUT.time_constants):
             decay = np.exp(-gaps / (scale * self.gap))
             decay[start] = 0.0
             for k, event in enumerate(self.events):

@@ -14,16 +14,14 @@ from cru.shapes import Bool, Float, Int64
 
 Kind = Literal["number", "nonnegative", "count", "binary", "category"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FEWEST = 30  # fewest observations from which a count or a binary variable is inferred
-SKEWNESS = 1.0  # a variable with a larger skewness is skewed
-LARGEST = 1e300  # stands for no bound
-RULES = {  # rules for an observation of a declared kind
+UNBOUNDED = 1e300  # stands for no bound
+KIND_RULES = {  # rules for an observation of a declared kind
     "nonnegative": "not be negative, because its kind is 'nonnegative'",
     "count": "hold integers of at least 0, because its kind is 'count'",
     "binary": "hold 0 or 1, because its kind is 'binary'",
     "category": "have one category at a time, because its kind is 'category'",
 }
-HINTS = {  # the alternatives to a correction of the observation
+KIND_HINTS = {  # the alternatives to a correction of the observation
     "nonnegative": ", or fit with the kind 'number'",
     "count": ", or fit with the kind 'nonnegative' or 'number'",
     "binary": ", or fit with the kind 'count' or 'number'",
@@ -32,20 +30,22 @@ HINTS = {  # the alternatives to a correction of the observation
 
 
 @dataclass(frozen=True)
-class CountRule:
-    """Conditions under which integers are counts.
+class KindInferenceConstants:
+    """Conditions under which a kind is inferred.
 
     A count has no unit, and its scale starts at 0. So zeros occur, most values are small, and the variance is near the
     mean (equal for a Poisson distribution). Measurements in whole units, such as heart rate, glucose, years,
-    temperature or rain, break at least one of these rules. They are numbers for any rounding.
+    temperature or rain, break at least one of these rules. So they have the kind "number", also if they are rounded.
     """
 
-    zeros: float = 0.02  # least share of zeros
-    median: float = 5.0  # largest median
-    dispersion: float = 10.0  # largest ratio of variance and mean; it is about 20 for daily rain in whole millimetres
+    min_values: int = 30  # fewest observations of a count or a binary variable
+    min_zeros: float = 0.02  # smallest share of zeros of a count
+    max_median: float = 5.0  # of a count
+    max_dispersion: float = 10.0  # ratio of variance and mean of a count; about 20 for daily rain in whole millimetres
+    skewness: float = 1.0  # a variable with a larger skewness is skewed
 
 
-COUNT_RULE = CountRule()
+KIND_INFERENCE = KindInferenceConstants()
 
 
 def skewness(values: Float[np.ndarray, " n"]) -> float:
@@ -64,7 +64,7 @@ def infer_kind(values: Float[np.ndarray, " n"]) -> Kind:
     """Infer the kind of a variable from its observations, "number" unless another kind is clear.
 
     - "binary": only 0 and 1 occur, and both do;
-    - "count": integers that fulfil `CountRule`;
+    - "count": integers that fulfil `KindInferenceConstants`;
     - "nonnegative": never negative, and skewed or sometimes 0.
 
     >>> from cru.forecaster.kinds import infer_kind
@@ -74,14 +74,14 @@ def infer_kind(values: Float[np.ndarray, " n"]) -> Kind:
     if not len(values) or values.min() < 0 or values.min() == values.max():
         return "number"
     zeros = float((values == 0).mean())
-    if len(values) >= FEWEST:
+    if len(values) >= KIND_INFERENCE.min_values:
         if np.isin(values, (0, 1)).all():
             return "binary"
-        few = zeros >= COUNT_RULE.zeros and np.median(values) <= COUNT_RULE.median
-        narrow = values.var() <= COUNT_RULE.dispersion * values.mean()
+        few = zeros >= KIND_INFERENCE.min_zeros and np.median(values) <= KIND_INFERENCE.max_median
+        narrow = values.var() <= KIND_INFERENCE.max_dispersion * values.mean()
         if few and narrow and len(np.unique(values)) > 2 and (values == np.round(values)).all():
             return "count"
-    return "nonnegative" if zeros > 0 or skewness(values) > SKEWNESS else "number"
+    return "nonnegative" if zeros > 0 or skewness(values) > KIND_INFERENCE.skewness else "number"
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +192,8 @@ class Kinds(Mapping[str, Kind]):
 
     @cached_property
     def lowest(self) -> Float[np.ndarray, " variable"]:
-        """The lowest possible value of each column, `-LARGEST` for none."""
-        return np.where(self.is_plain, -LARGEST, 0.0)
+        """The lowest possible value of each column, `-UNBOUNDED` for none."""
+        return np.where(self.is_plain, -UNBOUNDED, 0.0)
 
     @cached_property
     def edges(self) -> Float[np.ndarray, " variable"]:
@@ -251,8 +251,10 @@ class Kinds(Mapping[str, Kind]):
         """
         kind = self.kinds[name]
         shown = "several" if kind == "category" else f"{found:g}" if isinstance(found, float) else repr(found)
-        hint = f"Correct it or leave it missing{HINTS[kind]}."
-        return InputError(rule=RULES[kind], found=f"{shown} in series {series!r}", hint=hint, column=name, time=time)
+        hint = f"Correct it or leave it missing{KIND_HINTS[kind]}."
+        return InputError(
+            rule=KIND_RULES[kind], found=f"{shown} in series {series!r}", hint=hint, column=name, time=time
+        )
 
     def warnings(self, series: SeriesSet) -> list[str]:
         """Return a warning for each variable with an inferred kind and impossible observations."""

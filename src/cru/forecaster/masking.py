@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -10,9 +11,19 @@ from cru.data.random import generator
 from cru.forecaster.kinds import joint_columns
 from cru.shapes import Bool, Int64
 
+FEW_SERIES = 20  # a table with fewer series is divided into blocks of time, not into complete series
+
+
+class RandomStream(IntEnum):
+    """The streams of random numbers that choose withheld values. They are independent."""
+
+    TRAINING = 1
+    VALIDATION = 2
+    SCORING = 3
+
 
 @dataclass(frozen=True)
-class MaskingShares:
+class MaskingConstants:
     """Shares of the withheld parts of a training task."""
 
     single_values: float = 0.15  # of single values
@@ -24,7 +35,7 @@ class MaskingShares:
     sparse: float = 0.5  # of series in which some withheld time points are removed
 
 
-SHARES = MaskingShares()
+MASKING = MaskingConstants()
 
 
 def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> SeriesSet:
@@ -56,13 +67,13 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
     """
     rng = generator(seed, "practice")
     kind = np.repeat(np.minimum(rng.integers(0, 4, len(series)), 2), series.lengths)
-    never = np.repeat(rng.random((len(series), len(series.names))) < SHARES.whole_variables, series.lengths, 0)
-    withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < SHARES.single_values))
-    runs = _runs(series, rng, SHARES.runs, 1) | _runs(series, rng, SHARES.runs_of_a_variable, len(series.names))
+    never = np.repeat(rng.random((len(series), len(series.names))) < MASKING.whole_variables, series.lengths, 0)
+    withheld = (kind == 0)[:, None] & (never | (rng.random(series.values.shape) < MASKING.single_values))
+    runs = _runs(series, rng, MASKING.runs, 1) | _runs(series, rng, MASKING.runs_of_a_variable, len(series.names))
     start, end = _forecast_range(series, rng)
     withheld |= ((kind == 1)[:, None] & runs) | ((kind == 2) & (series.step_index >= start))[:, None]
     withheld = withheld[:, joint_columns(series.names)]
-    shown = rng.random(series.values.shape) < SHARES.shown_targets
+    shown = rng.random(series.values.shape) < MASKING.shown_targets
     task = dataclasses.replace(
         series.hide(withheld),
         targets=series.values,
@@ -70,7 +81,7 @@ def make_training_task(series: SeriesSet, seed: int | tuple[int, ...]) -> Series
         hidden=series.mask & withheld,
         task=Task("training", scored="hidden"),
     )
-    share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < SHARES.sparse)
+    share = rng.random(len(series)) ** (1 / 3) * (rng.random(len(series)) < MASKING.sparse)
     gone = withheld.all(1) & (kind > 0) & (rng.random(len(kind)) < np.repeat(share, series.lengths))
     length = np.repeat(series.lengths, series.lengths)
     end = np.where(kind == 2, np.minimum(end, length), length)
@@ -104,7 +115,7 @@ def _forecast_range(
 ) -> tuple[Int64[np.ndarray, " row"], Int64[np.ndarray, " row"]]:
     """Draw the first time point of a forecast in each series, and the first one after it, both for every row."""
     start = np.maximum(1, np.floor(series.lengths * rng.random(len(series)))).astype(np.int64)  # shows one or more
-    start[rng.random(len(series)) < SHARES.without_history] = 0
+    start[rng.random(len(series)) < MASKING.without_history] = 0
     longest = np.maximum(series.lengths - start, 1)
     end = start + np.floor(longest ** rng.random(len(series))).astype(np.int64)
     return np.repeat(start, series.lengths), np.repeat(end, series.lengths)

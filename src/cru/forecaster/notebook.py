@@ -1,15 +1,16 @@
 """HTML representations of a forecaster or a backtest for notebooks: a figure of one series, and the scores."""
 
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cru.errors import printable
-from cru.forecaster.held_out import score_rows
 from cru.forecaster.queries import drop_empty_rows, last_observation_times
+from cru.forecaster.scoring import score_rows
 from cru.forecaster.series_view import predict_curves
-from cru.forecaster.view_data import default_horizon, write_time
+from cru.forecaster.view_data import choose_horizon, write_time
 from cru.reporting.svg import SeriesFigure, draw_series
 from cru.reporting.view_page import choose_curve_times
 
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
     from cru.forecaster.backtest import Backtest
     from cru.forecaster.estimator import Forecaster
 
-_POINTS = 300  # of the curves
-_OBSERVATIONS = 400  # most observations in the figure, the last ones of the series
-_OFTEN = 0.3  # a variable is frequent if it has this share of the observations of the most frequent one
-_ROWS = 12  # of the table of scores
+
+@dataclass(frozen=True)
+class NotebookConstants:
+    """Sizes of the representation in notebooks."""
+
+    points: int = 300  # of the curves
+    max_observations: int = 400  # in the figure, the last ones of the series
+    frequent_share: float = 0.3  # a frequent variable has this share of the observations of the most frequent one
+    max_rows: int = 12  # of the table of scores
+
+
+NOTEBOOK = NotebookConstants()
 
 
 def describe(forecaster: "Forecaster") -> str:
@@ -56,16 +65,16 @@ def _figure(forecaster: "Forecaster") -> str:
     number = int(series.lengths.argmax())
     one, whole = series.take([number]), table.take([number])
     count = one.mask.sum(0)
-    variable = int((count >= _OFTEN * count.max()).argmax())
+    variable = int((count >= NOTEBOOK.frequent_share * count.max()).argmax())
     last = float(last_observation_times(one)[0])
-    first = one.times[max(0, len(one.times) - _OBSERVATIONS)]
+    first = one.times[max(0, len(one.times) - NOTEBOOK.max_observations)]
     shown = one.times >= first
-    ahead = max(min(default_horizon(forecaster, series), (last - first) / 4), forecaster.gap_)
-    times = choose_curve_times(one.times[shown], ahead, _POINTS, causal=forecaster.model_.causal)
-    answer = predict_curves(forecaster, forecaster.query(whole, [times], hold=True), (50.0, 90.0))
+    ahead = max(min(choose_horizon(forecaster, series), (last - first) / 4), forecaster.gap_)
+    times = choose_curve_times(one.times[shown], ahead, NOTEBOOK.points, causal=forecaster.model_.causal)
+    prediction = predict_curves(forecaster, forecaster.query(whole, [times], hold=True), (50.0, 90.0))
     seen = shown & one.mask[:, variable]
     bands = {
-        level: (answer.bounds[f"lo-{level:g}"][:, variable], answer.bounds[f"hi-{level:g}"][:, variable])
+        level: (prediction.bounds[f"lo-{level:g}"][:, variable], prediction.bounds[f"hi-{level:g}"][:, variable])
         for level in (50.0, 90.0)
     }
     name = f"{forecaster.columns_.id} {one.ids[0]}: " if forecaster.columns_.id else ""
@@ -76,7 +85,7 @@ def _figure(forecaster: "Forecaster") -> str:
             one.times[seen],
             one.values[seen, variable].astype(np.float64),
             times,
-            answer.mean[:, variable],
+            prediction.mean[:, variable],
             bands,
             last,
             tuple(labels),
@@ -91,11 +100,15 @@ def _table(rows: list[dict[str, Any]], whole: str) -> str:
     models = [name for name in rows[0] if name not in ("variable", "lead", "count")]
     head = "".join(f"<th>{escape(name)}</th>" for name in ("variable", "lead time", "values", *models))
     body = ""
-    for row in rows[:_ROWS]:
+    for row in rows[: NOTEBOOK.max_rows]:
         best = min(float(row[name]) for name in models)
         cells = [f"<b>{row[name]:.3f}</b>" if row[name] == best else f"{row[name]:.3f}" for name in models]
         texts = [escape(printable(str(row["variable"]))), escape(printable(str(row["lead"]))), f"{row['count']:,.0f}"]
         body += "<tr>" + "".join(f"<td>{text}</td>" for text in [*texts, *cells]) + "</tr>"
-    more = f"<div>{len(rows) - _ROWS} more rows are in <code>{whole}</code>.</div>" if len(rows) > _ROWS else ""
+    more = (
+        f"<div>{len(rows) - NOTEBOOK.max_rows} more rows are in <code>{whole}</code>.</div>"
+        if len(rows) > NOTEBOOK.max_rows
+        else ""
+    )
     caption = "<caption>Mean absolute error, in standard deviations</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

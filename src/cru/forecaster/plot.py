@@ -1,5 +1,6 @@
 """A figure of one series: observations, mean, intervals, shaded gaps, and the components of the mean."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
@@ -9,19 +10,29 @@ from cru.data.columns import DataTable
 from cru.data.tables import check_key, codes
 from cru.errors import InputError, did_you_mean, literal, some
 from cru.forecaster.calibration import Z90
-from cru.forecaster.components import CORRECTION, Division, check_structural, divide, time_constants
+from cru.forecaster.components import CORRECTION_COMPONENT, Decomposition, check_structural, decompose, time_constants
 from cru.forecaster.estimator import Forecaster
-from cru.forecaster.queries import Query, last_observation_times
+from cru.forecaster.queries import Query, default_horizon, last_observation_times
 from cru.reporting.figures.style import BLUE, GREY, INK, SKY, make_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_GAP = "#EFEFEF"
-_POINTS = 400  # of the curves, in addition to the times of the observations
-_LONG = 5  # a gap is shaded if it is longer than this many median gaps
-_PANELS = 8
-_COMPONENT = 0.8  # height of the panel of a component, in inches
+
+@dataclass(frozen=True)
+class FigureConstants:
+    """Sizes of the figure."""
+
+    gap_color: str = "#EFEFEF"
+    points: int = 400  # of the curves, in addition to the times of the observations
+    long_gap: int = 5  # a gap is shaded if it is longer than this many median gaps
+    max_panels: int = 8  # most variables
+    width: float = 9.0  # of the figure, in inches
+    panel_height: float = 1.9  # in inches
+    component_height: float = 0.8  # of the panel of a component, in inches
+
+
+FIGURE = FigureConstants()
 
 
 def draw(
@@ -66,13 +77,15 @@ def draw(
     seen = forecaster._series(observations)
     end = last_observation_times(seen)[0]
     first = seen.times[0] if last is None else max(seen.times[0], end - clock.duration(last, "last"))
-    ahead = clock.duration(horizon, "horizon") if horizon is not None else max((end - first) / 10, 5 * forecaster.gap_)
+    ahead = clock.duration(horizon, "horizon") if horizon is not None else default_horizon(end - first, forecaster.gap_)
     # The prediction of a causal model jumps at an observation. Points just before each observation show the jump.
     tick = (end + ahead - first) * 1e-4
-    grid = np.unique(np.concatenate([np.linspace(first, end + ahead, _POINTS), seen.times, seen.times[1:] - tick]))
+    grid = np.unique(
+        np.concatenate([np.linspace(first, end + ahead, FIGURE.points), seen.times, seen.times[1:] - tick])
+    )
     query = forecaster.query(seen, [grid[grid >= first]], hold=True)
-    prediction = forecaster._answer(query, (50.0, 90.0), polars=False)
-    shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[: 1 if components else _PANELS])
+    prediction = forecaster._prediction_frame(query, (50.0, 90.0), polars=False)
+    shown = np.sort(np.argsort(-seen.mask.sum(0), kind="stable")[: 1 if components else FIGURE.max_panels])
     if variable is not None:
         shown = np.array([forecaster.names_.index(variable)])
     return _figure(forecaster, seen.keep(seen.times >= first), prediction, shown, name, query if components else None)
@@ -111,10 +124,10 @@ def _figure(
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     clock, columns = forecaster.clock_, forecaster.columns_
-    parts = None if query is None else divide(forecaster, query)
+    parts = None if query is None else decompose(forecaster, query)
     below = [] if parts is None else _visible(parts, int(shown[0]))
-    heights = [1.9] * len(shown) + [_COMPONENT] * len(below)
-    figure = make_figure(9.0, 1.0 + sum(heights))
+    heights = [FIGURE.panel_height] * len(shown) + [FIGURE.component_height] * len(below)
+    figure = make_figure(FIGURE.width, 1.0 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     prediction, variable = nw.from_native(prediction, eager_only=True), columns.variable or "variable"
     for panel, k in zip(panels, shown, strict=False):
@@ -122,9 +135,9 @@ def _figure(
         time = part[columns.time].to_numpy()
         where = seen.mask[:, k]
         stamps = clock.stamps(seen.times[where])
-        for start, stop in _gaps(seen.times[where], _LONG * forecaster.gap_):
+        for start, stop in _gaps(seen.times[where], FIGURE.long_gap * forecaster.gap_):
             edges = clock.stamps(np.array([start, stop]))
-            panel.axvspan(edges[0], edges[1], color=_GAP, linewidth=0, zorder=0)
+            panel.axvspan(edges[0], edges[1], color=FIGURE.gap_color, linewidth=0, zorder=0)
         for level, alpha in ((90, 0.25), (50, 0.45)):
             low, high = part[f"lo-{level}"].to_numpy(), part[f"hi-{level}"].to_numpy()
             panel.fill_between(time, low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level} %")
@@ -150,13 +163,13 @@ def _figure(
     return figure
 
 
-def _visible(parts: Division, variable: int) -> list[int]:
+def _visible(parts: Decomposition, variable: int) -> list[int]:
     """Return the level and the components of a variable that are not 0 everywhere."""
     return [0, *(1 + np.flatnonzero((parts.mean[:, variable, 1:] != 0).any(0))).tolist()]
 
 
 def _draw_components(
-    forecaster: Forecaster, query: Query, parts: Division, shown: list[int], variable: int, panels: Any
+    forecaster: Forecaster, query: Query, parts: Decomposition, shown: list[int], variable: int, panels: Any
 ) -> None:
     """Plot mean and 90 % interval of each component of one variable."""
     layer: Any = forecaster.model_.layer
@@ -165,7 +178,7 @@ def _draw_components(
     observed = query.series.mask[query.rows, variable]
     for panel, number in zip(panels, shown, strict=True):
         name = parts.names[number]
-        where = ~observed if name == CORRECTION else np.ones_like(observed)  # observations are not corrected
+        where = ~observed if name == CORRECTION_COMPONENT else np.ones_like(observed)  # observations are not corrected
         mean, std = (part[where, variable, number] for part in (parts.mean, parts.std))
         if number > 0:
             panel.axhline(0, color=GREY, linewidth=0.6)

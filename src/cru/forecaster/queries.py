@@ -1,6 +1,8 @@
 """Queries for the times that a user requests, and their scaled predictions and lead times."""
 
 import dataclasses
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +13,12 @@ from cru.data.columns import read_frame
 from cru.data.series import group_by_length
 from cru.data.table_files import written_times
 from cru.data.tables import check_key, codes
-from cru.errors import InputError
-from cru.forecaster.calibration import UNREAD
+from cru.errors import InputError, some
+from cru.forecaster.calibration import LEAD_NEVER_OBSERVED
 from cru.forecaster.clock import Clock
-from cru.forecaster.distribution import ScaledPrediction
+from cru.forecaster.input_columns import InputColumnReader, KnownFrame, KnownRows
+from cru.forecaster.inputs import KNOWN, Inputs, InputState, Known
+from cru.forecaster.predictive_distribution import ScaledPrediction
 from cru.forecaster.table_io import Columns, ids_of, name_of
 from cru.models import Model
 from cru.models.base import Prediction
@@ -22,6 +26,8 @@ from cru.progress import track
 from cru.shapes import Bool, Float, Int64
 
 BATCH = 64  # series per batch
+MAX_FORECAST_STEPS = 100_000
+KNOWN_VALUES_END = "have a value at every forecast time, but known values end before the horizon"
 
 
 def check_levels(level: Any) -> tuple[float, ...]:
@@ -91,29 +97,29 @@ def _run(
 def lead_times(series: SeriesSet, *, causal: bool) -> Float[np.ndarray, "row variable"]:
     """Return the lead time of each entry: the time since the last observation of any variable.
 
-    It is 0 at an observation, infinite before the first one, and `UNREAD` for a variable not observed yet, if others
-    are. A model that is not causal also uses later observations. Its lead time is the time to the nearest observation
-    on either side, and `UNREAD` marks variables that are never observed in the series.
+    It is 0 at an observation, infinite before the first one, and `LEAD_NEVER_OBSERVED` for a variable not observed yet,
+    if others are. A model that is not causal also uses later observations. Its lead time is the time to the nearest
+    observation on either side, and `LEAD_NEVER_OBSERVED` marks variables that are never observed in the series.
     """
-    return lead_time_of(time_since_observation(series, causal=causal)[:, None], _read(series, causal=causal))
+    return lead_time_of(time_since_observation(series, causal=causal)[:, None], _observed_before(series, causal=causal))
 
 
-def lead_time_of(since: Float[np.ndarray, "..."], read: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def lead_time_of(since: Float[np.ndarray, "..."], observed_before: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return the lead time of a variable.
 
     Args:
         since: time since the last observation of any variable.
-        read: whether the variable itself has been observed.
+        observed_before: whether the variable itself has been observed.
     """
-    return np.where(read | np.isinf(since), since, UNREAD)
+    return np.where(observed_before | np.isinf(since), since, LEAD_NEVER_OBSERVED)
 
 
-def _read(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:
+def _observed_before(series: SeriesSet, *, causal: bool) -> Bool[np.ndarray, "row variable"]:
     """Return which variables are observed up to each row, or in the complete series if not ``causal``."""
     count = np.concatenate([np.zeros((1, series.mask.shape[1]), np.int64), np.cumsum(series.mask, 0)])
     begins, ends = (np.repeat(count[side], series.lengths, 0) for side in (series.offsets[:-1], series.offsets[1:]))
-    read: np.ndarray = (count[1:] if causal else ends) > begins
-    return read
+    found: np.ndarray = (count[1:] if causal else ends) > begins
+    return found
 
 
 def time_since_observation(series: SeriesSet, *, causal: bool = True) -> Float[np.ndarray, " row"]:
@@ -205,7 +211,106 @@ def add_rows(series: SeriesSet, number: Int64[np.ndarray, " added"], moments: Fl
     return AddedRows(widened, where[:size], where[size:])
 
 
-MOST = 100_000  # largest number of steps in a forecast
+def _check_ids(future: Mapping[str, KnownRows], ids: Sequence[str]) -> None:
+    """Check the ids of a frame. Warn if both the frame and the table have series that the other does not have.
+
+    Raises:
+        InputError: the frame has no series of the table.
+    """
+    unknown, left = [name for name in future if name not in ids], [name for name in ids if name not in future]
+    if future and len(unknown) == len(future):
+        raise InputError("known", "have series of the table", repr(unknown[0]), "Correct the ids.")
+    if unknown and left:
+        warnings.warn(
+            f"`known` has series {unknown[0]!r}, which the table does not have, and nothing for series {left[0]!r}.",
+            stacklevel=2,
+        )
+
+
+def query_known(
+    series: SeriesSet,
+    at: Sequence[Float[np.ndarray, " _"]],
+    inputs: Inputs,
+    reader: InputColumnReader,
+    *,
+    frame: KnownFrame | None = None,
+    argument: str = "at",
+    hold: bool = False,
+    before: InputState | None = None,
+) -> Query:
+    """Add the requested times to series as time points without observations, with their known values.
+
+    Args:
+        series: series with known and static values. The features use all rows. The query has those with observations.
+        at: requested times of each series.
+        inputs: the encoder of the known and static values.
+        reader: the reader of the columns.
+        frame: further known values. They take precedence over those of the series.
+        argument: the argument that has the frame, for errors.
+        hold: whether a known column without a fill keeps its last value, as in a figure.
+        before: the state of the inputs of each series before its first row.
+
+    Raises:
+        InputError: a requested time has no value of a known column without a fill.
+    """
+    future = {} if frame is None else frame.future
+    series = series if frame is None else frame.with_static(series, reader)
+    if argument == "known":
+        _check_ids(future, series.ids)
+    width = len(inputs.known)
+    none = KnownRows(np.empty(0), np.empty((0, width)))
+    more = [future.get(name, none) for name in series.ids]
+    asked = [np.unique(times) for times in at]
+    counts = np.array([len(one.times) + len(times) for one, times in zip(more, asked, strict=True)], np.int64)
+    new = [part for one, times in zip(more, asked, strict=True) for part in (one.times, times)]
+    given = [
+        p for one, times in zip(more, asked, strict=True) for p in (one.known, np.full((len(times), width), np.nan))
+    ]
+    added = add_rows(series, np.repeat(np.arange(len(series)), counts), np.concatenate([np.empty(0), *new]))
+    known = np.full((len(added.series.times), width), np.nan)
+    known[added.old] = series.per_time[KNOWN]
+    values = np.concatenate([np.empty((0, width)), *given])
+    for k in range(width):
+        present = ~np.isnan(values[:, k])
+        known[added.new[present], k] = values[present, k]
+    wanted = np.zeros(len(known), bool)
+    is_query = np.concatenate(
+        [np.repeat([False, True], (len(o.times), len(t))) for o, t in zip(more, asked, strict=True)]
+        or [np.zeros(0, bool)]
+    )
+    wanted[added.new[is_query]] = True
+    if not hold:
+        _check_requested(added.series, known, wanted, inputs.known, reader, argument)
+    whole = inputs.encode(dataclasses.replace(added.series, per_time={KNOWN: known}), before)
+    kept = np.asarray(whole.mask.any(1)) | wanted
+    return Query(whole.keep(kept), np.cumsum(kept)[wanted] - 1)
+
+
+def _check_requested(
+    series: SeriesSet, known: np.ndarray, wanted: np.ndarray, fills: Known, reader: InputColumnReader, argument: str
+) -> None:
+    for k, (name, fill) in enumerate(fills.items()):
+        missing = wanted & np.isnan(known[:, k])
+        if fill is not None or not missing.any():
+            continue
+        row = int(missing.argmax())
+        owner = int(series.series_index[row])
+        there = np.flatnonzero((series.series_index == owner) & ~np.isnan(known[:, k]))
+        last = float(series.times[there[-1]]) if len(there) else -math.inf
+        where = f"{name!r} in series {series.ids[owner]!r}"
+        keys = [one for one in (reader.columns.id, reader.columns.time) if one is not None]
+        hint = f"Pass a frame with {some([*map(repr, [*keys, *fills])], 20)} as {{{argument}}}."
+        time = reader.stamp(series.times[row])
+        if series.times[row] > last and argument == "known":
+            end = f", which ends at {reader.stamp(last)}," if len(there) else ""
+            raise InputError(argument, KNOWN_VALUES_END, f"no {where}{end}", hint, time=time)
+        rule = "have a value of every known column at every requested time"
+        raise InputError(argument, rule, f"no {where}", hint, time=time)
+
+
+def default_horizon(span: float, gap: float) -> float:
+    """Return the length of a forecast in a figure: a tenth of the time shown, at least 5 median gaps."""
+    return max(span / 10, 5 * gap)
 
 
 def forecast_times(
@@ -221,14 +326,14 @@ def forecast_times(
         gap: typical time between observations.
 
     Raises:
-        InputError: a duration is invalid, or the forecast has no step or more than `MOST`.
+        InputError: a duration is invalid, or the forecast has no step or more than `MAX_FORECAST_STEPS`.
     """
     length = clock.duration(horizon, "horizon")
     step = clock.duration(every, "every") if every is not None else min(length, clock.step(gap))
     count = int(np.floor(length / step * (1 + 1e-9)))
-    if not 1 <= count <= MOST:
+    if not 1 <= count <= MAX_FORECAST_STEPS:
         found = f"{horizon!r}, which is {length / step:.3g} steps"
-        raise InputError("horizon", f"be 1 to {MOST} steps of {{every}} long", found)
+        raise InputError("horizon", f"be 1 to {MAX_FORECAST_STEPS} steps of {{every}} long", found)
     steps = step * np.arange(1, count + 1)
     return [last + steps for last in last_observation_times(series)]
 

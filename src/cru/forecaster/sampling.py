@@ -2,29 +2,42 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from cru.data import SeriesSet
 from cru.data.random import generator
-from cru.forecaster.distribution import Distribution, ScaledPrediction
-from cru.forecaster.queries import Query, drop_empty_rows, lead_time_of, lead_times, predict_scaled
+from cru.errors import InputError
+from cru.forecaster.input_columns import KNOWN_IN_AT, KNOWN_WITHOUT_HORIZON
+from cru.forecaster.predictive_distribution import PredictiveDistribution, ScaledPrediction
+from cru.forecaster.queries import Query, check_lead_times, drop_empty_rows, lead_time_of, lead_times, predict_scaled
 from cru.forecaster.state_store import SeriesState
+from cru.forecaster.table_io import give_warnings, long_frame
 from cru.progress import ProgressBar
 from cru.shapes import Float, Int64
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-# Smallest size of the ensemble that gives the ranks: `MEMBERS`, or down to `FEW` for large tables.
-MEMBERS, FEW = 50, 10
-_ROOM, _STATE = 20_000_000, 100  # most values in memory at once, and the number of values that a state counts as
+
+@dataclass(frozen=True)
+class SamplingConstants:
+    """Sizes of ensembles."""
+
+    members: int = 50  # fewest members of the ensemble that gives the ranks
+    min_members: int = 10  # the same for large tables
+    max_values: int = 20_000_000  # most values in memory at once
+    state_values: int = 100  # number of values that a state counts as
 
 
-class Drawn(NamedTuple):
+SAMPLING = SamplingConstants()
+
+
+class SampledRows(NamedTuple):
     """Sampled values, with one row for each sample, series and time, sorted in this order."""
 
     sample: Int64[np.ndarray, " row"]
@@ -33,7 +46,67 @@ class Drawn(NamedTuple):
     values: Float[np.ndarray, "row variable"]
 
 
-def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndarray], n: int, *, seed: int) -> Drawn:
+def check_arguments(n: Any, at: Any, horizon: Any, known: Any) -> None:
+    """Check the arguments of `Forecaster.sample`.
+
+    Raises:
+        ValueError: ``n`` is not an integer of at least 1, or not exactly one of ``at`` and ``horizon`` is given.
+    """
+    if not isinstance(n, int | np.integer) or n < 1:
+        given = repr(n) if isinstance(n, int | float | str) else type(n).__name__  # probably a table
+        raise ValueError(f"`n`, the first argument, must be an integer of at least 1, got {given}.")
+    if (at is None) == (horizon is None):
+        raise InputError("at", "be given if and only if {horizon} is not", "neither" if at is None else "both")
+    if known is not None and horizon is None:
+        raise InputError("known", KNOWN_WITHOUT_HORIZON, hint=KNOWN_IN_AT)
+
+
+def sample(
+    forecaster: "Forecaster",
+    n: int,
+    series: SeriesSet,
+    *,
+    at: Any,
+    horizon: Any,
+    every: Any,
+    seed: int,
+    known: Any,
+    polars: bool,
+) -> Any:
+    """Draw sample trajectories, and return a frame.
+
+    Args:
+        forecaster: a fitted forecaster.
+        n: the number of trajectories of each series.
+        series: the observations.
+        at: the times, as in `Forecaster.sample`.
+        horizon: the length of a forecast.
+        every: the step of a forecast.
+        seed: the seed of the draws.
+        known: the known values of a forecast.
+        polars: whether to return a polars frame.
+    """
+    query, times = forecaster._ahead(series, horizon, every, known) if at is None else forecaster._requested(series, at)
+    lead = lead_times(query.series, causal=forecaster.model_.causal)[query.rows]
+    unit = forecaster.clock_.unit_of(horizon)
+    give_warnings(check_lead_times(lead, forecaster.model_.spec.longest_gap, forecaster.clock_, unit), stacklevel=4)
+    drawn = draw_trajectories(forecaster, query, times, n, seed=seed)
+    series, size = query.series, len(forecaster.names_)
+    return long_frame(
+        forecaster.columns_,
+        forecaster.clock_,
+        before={"sample": np.repeat(drawn.sample, size)},
+        ids=[series.ids[i] for i in np.repeat(drawn.owner, size)],
+        times=np.repeat(drawn.times, size),
+        variables=list(forecaster.names_) * len(drawn.times),
+        numbers={"value": drawn.values.ravel()},
+        polars=polars,
+    )
+
+
+def draw_trajectories(
+    forecaster: "Forecaster", query: Query, times: Sequence[np.ndarray], n: int, *, seed: int
+) -> SampledRows:
     """Draw ``n`` trajectories of each series by ensemble copula coupling (Schefzik et al. 2013).
 
     An ensemble draws values one time after another. Each drawn value becomes an observation for the next step. Errors
@@ -51,10 +124,10 @@ def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndar
     rng, series, size = generator(seed, "trajectories"), drop_empty_rows(query.series), len(forecaster.names_)
     asked = [np.unique(each) for each in times]
     counts = np.array([len(each) for each in asked], np.int64)
-    onward = forecaster.model_.streams and _later(series, asked)
-    cost = counts * size + _STATE if onward else (series.lengths + counts) * size
-    members = max(n, int(np.clip(_ROOM // max(1, cost.sum()), FEW, MEMBERS)))
-    part = np.cumsum(cost * members) // _ROOM
+    continues = forecaster.model_.streams and _later(series, asked)
+    cost = counts * size + SAMPLING.state_values if continues else (series.lengths + counts) * size
+    members = max(n, int(np.clip(SAMPLING.max_values // max(1, cost.sum()), SAMPLING.min_members, SAMPLING.members)))
+    part = np.cumsum(cost * members) // SAMPLING.max_values
     owner, moments, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty((n, 0, size))]
     numbers = np.unique(part)
     with ProgressBar("sample", 100 * len(numbers), show=forecaster.progress) as bar:
@@ -62,9 +135,11 @@ def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndar
             wanted, part_query, before = [asked[i] for i in chosen], _take(query, chosen), bar.done
             report = partial(_report, bar, before)
             drawn = (
-                _onward(forecaster, series.take(chosen), part_query, np.stack(wanted), members, rng, report)
-                if onward
-                else _anew(forecaster, part_query, members, rng, report)
+                _ensemble_from_state(
+                    forecaster, series.take(chosen), part_query, np.stack(wanted), members, rng, report
+                )
+                if continues
+                else _ensemble_from_rows(forecaster, part_query, members, rng, report)
             )
             owner.append(chosen[part_query.series.series_index[part_query.rows]])
             moments.append(part_query.series.times[part_query.rows])
@@ -72,7 +147,9 @@ def trajectories(forecaster: "Forecaster", query: Query, times: Sequence[np.ndar
             bar.update(before + 100)
     each, every = np.concatenate(owner), np.concatenate(moments)
     sample = np.repeat(np.arange(n), len(each))
-    return Drawn(sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), size))
+    return SampledRows(
+        sample, np.tile(each, n), np.tile(every, n), np.concatenate(values, 1).reshape(len(sample), size)
+    )
 
 
 def _take(query: Query, chosen: Int64[np.ndarray, " n"]) -> Query:
@@ -107,7 +184,7 @@ def _coupled(
     return np.where(query.series.mask[rows], query.series.values[rows], values)
 
 
-def _anew(
+def _ensemble_from_rows(
     forecaster: "Forecaster", query: Query, members: int, rng: np.random.Generator, report: Callable[[float], None]
 ) -> Float[np.ndarray, "member asked variable"]:
     """Draw an ensemble from any model.
@@ -115,7 +192,7 @@ def _anew(
     Every step applies the model to the complete series, with the earlier draws as observations.
     """
     series = query.series.scaled_by(forecaster.scaler_)
-    together = max(1, _ROOM // max(1, series.values.size))
+    together = max(1, SAMPLING.max_values // max(1, series.values.size))
     found = []
     for first in range(0, members, together):
         count = min(together, members - first)
@@ -163,7 +240,7 @@ def _later(series: SeriesSet, times: Sequence[np.ndarray]) -> bool:
 
 
 @torch.inference_mode()
-def _onward(
+def _ensemble_from_state(
     forecaster: "Forecaster",
     series: SeriesSet,
     query: Query,
@@ -177,8 +254,8 @@ def _onward(
     The model processes the observations once. Each member continues from the state after them, one step at a time.
     """
     stream, size = forecaster.stream(), len(forecaster.names_)
-    stream.absorb(series, np.full(len(series), -1))
-    kept: SeriesState = stream.states.take(torch.tensor([stream.rows_of[name] for name in series.ids]).repeat(members))
+    stream.states.update_rows(series.scaled_by(forecaster.scaler_))
+    kept: SeriesState = stream.states.take(torch.from_numpy(stream.states.rows(series.ids)).repeat(members))
     moments = torch.from_numpy(times).repeat(members, 1)
     given = {
         name: torch.from_numpy(part[query.rows].reshape(*times.shape, *part.shape[1:])).to(stream.model.dtype)
@@ -188,7 +265,7 @@ def _onward(
     for step, now in enumerate(moments.T):
         report(step / times.shape[1])
         extras = {name: part[:, step : step + 1].repeat(members, 1, 1) for name, part in given.items()}
-        asked = dataclasses.replace(stream.query_batch(now[:, None]), extras=extras)
+        asked = dataclasses.replace(stream.reader.query_batch(now[:, None]), extras=extras)
         prediction = ScaledPrediction.of(stream.model(asked, state=kept.state))
         lead = lead_time_of((now - kept.last).numpy()[:, None], kept.observed.numpy())
         drawn[:, step] = _draw(forecaster, prediction, lead, rng)
@@ -207,5 +284,5 @@ def _draw(
     return forecaster.scaler_.transform(drawn)
 
 
-def _distribution(forecaster: "Forecaster", prediction: ScaledPrediction, lead: np.ndarray) -> Distribution:
-    return Distribution(prediction, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_)
+def _distribution(forecaster: "Forecaster", prediction: ScaledPrediction, lead: np.ndarray) -> PredictiveDistribution:
+    return PredictiveDistribution(prediction, lead, scaler=forecaster.scaler_, calibration=forecaster.calibration_)

@@ -7,12 +7,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from cru.data.tables import TIME_UNITS
-from cru.forecaster.calibration import APART, COUPLED, PROBABILITIES
+from cru.forecaster.calibration import CALIBRATION, SPECIAL_LEADS
 from cru.forecaster.clock import Clock
-from cru.forecaster.error_distribution import PROBABILITIES as ERROR_PROBABILITIES
-from cru.forecaster.error_distribution import REPEAT_LEVELS, SHAPES, SITUATIONS, SMALLEST_SCALE
 from cru.forecaster.inputs import Inputs
 from cru.forecaster.kinds import Kind, Kinds
+from cru.forecaster.normal_scores import CALIBRATION_PROBABILITIES
+from cru.forecaster.one_step_errors import ERROR_PROBABILITIES, ONE_STEP, REPEAT_LEVELS, Situation
 from cru.forecaster.table_io import Columns
 from cru.schema import AnyNumber, Checksum, Count, OpenSchema, Options, PositiveNumber, Schema, check_array
 
@@ -104,8 +104,8 @@ class KindsSchema(Schema):
         return self
 
 
-class RecalibrationSchema(Schema):
-    """Fields of a `Recalibration`. `Config` checks their shapes."""
+class NormalScoresSchema(Schema):
+    """Fields of a `NormalScores`. `Config` checks their shapes."""
 
     used: list[bool]
     means: list[list[_Finite]]
@@ -123,7 +123,7 @@ class CalibrationSchema(Schema):
     likeness: list[list[Annotated[float, Field(ge=-1.001, le=1.001)]]]
     constant: list[bool]
     mean_weight: list[Annotated[float, Field(ge=0, le=1)]]
-    recalibration: RecalibrationSchema
+    recalibration: NormalScoresSchema
     cap: list[Annotated[float, Field(ge=-1e300, le=1e300)]]
 
 
@@ -136,8 +136,8 @@ class CoverageSchema(Schema):
     coverage: Annotated[float, Field(ge=0, le=1)]
 
 
-class ErrorsSchema(Schema):
-    """Fields of an `ErrorDistribution`."""
+class OneStepErrorsSchema(Schema):
+    """Fields of an `OneStepErrorDistribution`."""
 
     quantiles: list[list[list[_Finite]]]
     tails: list[list[list[list[_Finite]]]]
@@ -147,14 +147,18 @@ class ErrorsSchema(Schema):
 
     def check_width(self, width: int) -> None:
         """Raise ValueError unless the fields are a distribution of the errors of ``width`` variables."""
-        each = (SITUATIONS, width)
+        each = (len(Situation), width)
         quantiles = check_array("errors.quantiles", self.quantiles, (*each, len(ERROR_PROBABILITIES)))
         tails = check_array("errors.tails", self.tails, (*each, 2, 2))
         repeats = check_array("errors.repeats", self.repeats, (width, len(REPEAT_LEVELS)))
         scale, shape = tails[..., 0], tails[..., 1]
         if len(self.counts) != width or (np.diff(quantiles, axis=-1) < 0).any():
             raise ValueError(f"`errors` must have counts of {width} variables, and ascending quantiles")
-        if (scale < SMALLEST_SCALE).any() or (shape < SHAPES[0]).any() or (shape > SHAPES[1]).any():
+        if (
+            (scale < ONE_STEP.min_scale).any()
+            or (shape < ONE_STEP.shapes[0]).any()
+            or (shape > ONE_STEP.shapes[1]).any()
+        ):
             raise ValueError("`errors.tails` must have positive scales, and shapes between 0 and 1")
         if (repeats == 1).any():
             raise ValueError("`errors.repeats` must be 0 or at least 2")
@@ -193,7 +197,7 @@ class Config(Schema):
     inputs: InputsSchema | None
     scaler: ScalerSchema
     calibration: CalibrationSchema
-    errors: ErrorsSchema | None
+    errors: OneStepErrorsSchema | None
     scores: dict[str, AnyNumber]
     score_table: list[dict[str, str | AnyNumber]]
     score_details: list[dict[str, str | AnyNumber]]
@@ -221,12 +225,12 @@ class Config(Schema):
         if not {WEIGHTS} <= self.files.keys() <= PARTS.keys():
             raise ValueError(f"`files` must be {WEIGHTS} and {HISTORY}, or the first alone")
         leads = np.array(found.leads)
-        shape = (len(APART) + len(leads), width, len(PROBABILITIES))
+        shape = (len(SPECIAL_LEADS) + len(leads), width, len(CALIBRATION_PROBABILITIES))
         quantiles = check_array("calibration.quantiles", found.quantiles, shape)
         if (np.diff(leads) <= 0).any() or (np.diff(quantiles, axis=-1) < 0).any():
             raise ValueError("`calibration` must have ascending lead times and quantiles")
         self._check_recalibration()
-        size = width if found.likeness or width <= COUPLED else 0
+        size = width if found.likeness or width <= CALIBRATION.max_correlated else 0
         likeness = check_array("calibration.likeness", found.likeness, (size, size))
         if not np.allclose(likeness, likeness.T) or not np.allclose(np.diag(likeness), 1, atol=1e-3):
             raise ValueError("`calibration.likeness` must be a matrix of correlations")
@@ -262,9 +266,9 @@ class Config(Schema):
         found, width = self.calibration.recalibration, len(self.names)
         ranges = len(found.means[0]) if found.means else 0
         means = check_array("recalibration.means", found.means, (width, max(1, ranges)))
-        edges = check_array("recalibration.edges", found.edges, (width, len(PROBABILITIES)))
+        edges = check_array("recalibration.edges", found.edges, (width, len(CALIBRATION_PROBABILITIES)))
         lowest = check_array("recalibration.lowest", found.lowest, edges.shape)
-        shape = (*means.shape, len(PROBABILITIES))
+        shape = (*means.shape, len(CALIBRATION_PROBABILITIES))
         quantiles = check_array("recalibration.quantiles", found.quantiles, shape)
         logistic = check_array("recalibration.logistic", found.logistic, (width, 2))
         rising = (means, edges, lowest, quantiles)

@@ -12,21 +12,20 @@ import cru
 from cru.data import Scaler, SeriesSet
 from cru.data.cache import read_series, write_series
 from cru.files import is_part, is_temporary, open_part, part_name, write_atomically, write_folder
-from cru.forecaster.calibration import Calibration
+from cru.forecaster.calibration import UNMEASURED, Calibration, guarantee
 from cru.forecaster.clock import Clock
-from cru.forecaster.error_distribution import ErrorDistribution
 from cru.forecaster.inputs import KNOWN, STATIC
 from cru.forecaster.kinds import Kinds
-from cru.forecaster.model_card import model_card
+from cru.forecaster.one_step_errors import OneStepErrorDistribution
 from cru.forecaster.saved_config import CARD, CONFIG, FORMAT, HISTORY, PARTS, ROW_SCORES, WEIGHTS, Config, as_tuples
-from cru.forecaster.table_io import Columns, check_sensible
+from cru.forecaster.table_io import Columns, check_plausible
 from cru.models.loading import load_spec, restore_model
 from cru.models.registry import check_loadable
 from cru.schema import check, read_json
 from cru.training.checkpoint import check_writable, pack_checkpoint, parse_checkpoint
 
 if TYPE_CHECKING:
-    from cru.forecaster.estimator import Fitted, Forecaster
+    from cru.forecaster.estimator import Forecaster, Loaded
 
 
 _TRIES = 3  # attempts to load while another process saves
@@ -90,7 +89,7 @@ def save(forecaster: "Forecaster", folder: Path, *, history: bool) -> None:
     write_atomically(folder / CARD, model_card(forecaster, history=kept is not None).encode())
 
 
-def load(folder: Path, kind: "type[Fitted]", *, allow_code: bool = False) -> "Fitted":
+def load(folder: Path, kind: "type[Loaded]", *, allow_code: bool = False) -> "Loaded":
     """Load a forecaster from a folder of `save`.
 
     Args:
@@ -112,7 +111,7 @@ def load(folder: Path, kind: "type[Fitted]", *, allow_code: bool = False) -> "Fi
     raise AssertionError
 
 
-def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: bool) -> "Fitted":
+def _load(folder: Path, config: Config, kind: "type[Loaded]", *, allow_code: bool) -> "Loaded":
     path = folder / CONFIG
     check_loadable(config.model, path, allow_code=allow_code)
     params = config.params.model_dump()
@@ -133,7 +132,7 @@ def _load(folder: Path, config: Config, kind: "type[Fitted]", *, allow_code: boo
     forecaster.kinds_ = Kinds.from_dict(config.kinds.model_dump())
     forecaster.calibration_ = Calibration.from_dict(config.calibration.model_dump(), forecaster.kinds_)
     errors = config.errors
-    forecaster.errors_ = None if errors is None else ErrorDistribution.from_dict(errors.model_dump())
+    forecaster.errors_ = None if errors is None else OneStepErrorDistribution.from_dict(errors.model_dump())
     forecaster.clock_ = Clock(**config.clock.model_dump())
     columns = config.columns.model_dump()
     values = None if columns["values"] is None else tuple(columns["values"])
@@ -174,7 +173,7 @@ def check_history(series: SeriesSet, forecaster: "Forecaster") -> None:
     if forecaster.columns_.whole_ids and not all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in series.ids):
         raise ValueError("its ids must be integers")
     _check_known(series, forecaster.columns_)
-    check_sensible(series, forecaster.scaler_)
+    check_plausible(series, forecaster.scaler_)
     clock.check_range(series.times)
 
 
@@ -220,7 +219,7 @@ def read_config(folder: Path) -> Config:
         )
     if form < FORMAT:
         raise ValueError(
-            f"{folder} was saved by an older cru, {version!s:.20}, which saved less of a model: fit it again."
+            f"{folder} must have the format {FORMAT}, got {form} of cru {version!s:.20}. Fit the model again."
         )
     config = check(Config, found, path)
     found.pop("digest")
@@ -275,3 +274,65 @@ def _columns(forecaster: "Forecaster") -> dict[str, Any]:
 
 def _digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _describe_roles(columns: Columns) -> str:
+    """Return the sentences of the card about known and static columns."""
+    sentences = [
+        f"{title}: {', '.join(f'`{name}`' for name in names)}.\n"
+        for title, names in (("Known at every time", columns.known), ("Static", columns.static))
+        if names
+    ]
+    return "".join(sentences)
+
+
+def model_card(forecaster: "Forecaster", *, history: bool) -> str:
+    """Write the card in Markdown: scores, variables, and how to load the folder.
+
+    Args:
+        forecaster: a fitted forecaster.
+        history: whether the folder holds the observations of the training table.
+    """
+    scores, columns = forecaster.scores_, forecaster.columns_
+    series = forecaster.history_
+    rows = [
+        ("R²", f"{scores['r2']:.3f}"),
+        ("R² of the last value, for comparison", f"{scores['r2_last_value']:.3f}"),
+        ("mean absolute error, in standard deviations", f"{scores['mae']:.3f}"),
+        *(
+            (f"inside the {n} % interval", f"{scores[f'coverage{n}']:.1%}")
+            for n in (50, 90)
+            if f"coverage{n}" in scores
+        ),
+    ]
+    measured = forecaster.calibration_.measured
+    doubt = f"\n{guarantee(int(scores['series'])) if measured else UNMEASURED}\n"
+    table = "\n".join(f"| {name} | {figure} |" for name, figure in rows)
+    size = f"{len(series):,} series, {len(series.times):,} time points" if series is not None else "a table"
+    observations = (
+        "`history-….npz` holds the observations of the training table, and `forecast` starts at its end. They may be "
+        "confidential: `save(folder, history=False)` leaves them out."
+        if history
+        else "The folder holds no observations: pass a table to `forecast`."
+    )
+    known = list(forecaster.kinds_)
+    names = ", ".join(f"`{name}`" for name in known[:20]) + (" ..." if len(known) > 20 else "")
+    return f"""# A forecaster for irregular series
+
+`{forecaster.name_}` with {forecaster.model_.num_parameters:,} parameters, fitted by cru {cru.__version__} to {size}:
+{names}, with times in `{columns.time}`{f" and series named by `{columns.id}`" if columns.id else ""}.
+
+| on {scores["count"]:,} withheld values of {scores["series"]:,} validation series | |
+|---|---|
+{table}
+{doubt}
+Kinds of values: {forecaster.kinds_.describe()}.
+{_describe_roles(columns)}
+```python
+from cru import Forecaster
+
+model = Forecaster.load(".")
+```
+
+{observations}
+"""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import narwhals as nw
@@ -9,10 +10,10 @@ import numpy as np
 
 from cru.data import SeriesSet
 from cru.errors import printable
-from cru.forecaster.anomalies import LEVEL, anomalies
-from cru.forecaster.components import divide, group_components
-from cru.forecaster.distribution import CalibratedPrediction, calibrated
+from cru.forecaster.anomalies import ANOMALY, anomalies
+from cru.forecaster.components import decompose, group_components
 from cru.forecaster.inputs import INPUTS
+from cru.forecaster.predictive_distribution import CalibratedPrediction, calibrated
 from cru.forecaster.queries import Query, last_observation_times, lead_times, predict_scaled
 from cru.forecaster.scoring import errors_of
 from cru.models.corrected import CorrectedModel
@@ -23,14 +24,22 @@ from cru.shapes import Float
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
 
-LONG_GAP = 5.0  # a gap is shaded if it is longer than this many median gaps
-MOST_GAPS = 100  # shaded gaps of a variable of a series
-SMALL = 1e-3  # a component that varies less than this part of the mean is left out
-_ROOM = 2_000_000  # largest number of values predicted at once
+
+@dataclass(frozen=True)
+class SeriesViewConstants:
+    """Sizes of the view of a series."""
+
+    long_gap: float = 5.0  # a gap is shaded if it is longer than this many median gaps
+    max_gaps: int = 100  # shaded gaps of a variable of a series
+    min_component: float = 1e-3  # a component that varies less than this part of the mean is left out
+    max_values: int = 2_000_000  # largest number of values predicted at once
+
+
+SERIES_VIEW = SeriesViewConstants()
 _EXPECTED, _P_VALUE, _ANOMALY = "expected", "p_value", "anomaly"  # results for each observation, in `per_time`
 
 
-def judge_observations(forecaster: "Forecaster", series: SeriesSet, *, polars: bool) -> SeriesSet:
+def add_anomaly_results(forecaster: "Forecaster", series: SeriesSet, *, polars: bool) -> SeriesSet:
     """Add the results of `Forecaster.anomalies` for every observation: mean, p-value and whether it is an anomaly.
 
     The series do not change if the model cannot predict from earlier observations alone.
@@ -42,7 +51,7 @@ def judge_observations(forecaster: "Forecaster", series: SeriesSet, *, polars: b
     """
     if forecaster.errors_ is None:
         return series
-    frame = nw.from_native(anomalies(forecaster, series, LEVEL, polars=polars), eager_only=True)
+    frame = nw.from_native(anomalies(forecaster, series, ANOMALY.level, polars=polars), eager_only=True)
     scored = {_EXPECTED: np.zeros(series.mask.shape), _P_VALUE: np.ones(series.mask.shape)}
     scored[_ANOMALY] = np.zeros(series.mask.shape, bool)
     for name, column in ((_EXPECTED, "mean"), (_P_VALUE, "p_value"), (_ANOMALY, "anomaly")):
@@ -55,12 +64,12 @@ class SeriesMeasures(NamedTuple):
 
     gap: Float[np.ndarray, " series"]  # longest time between two observations
     error: Float[np.ndarray, " series"]  # mean absolute error of withheld values, in standard deviations
-    surprise: Float[np.ndarray, " series"]  # mean of -log10(p-value) of its observations; 0.43 is usual
+    surprisal: Float[np.ndarray, " series"]  # mean of -log10(p-value) of its observations; 0.43 is usual
     anomalies: Float[np.ndarray, " series"]  # number of them
 
     @property
     def interest(self) -> np.ndarray:
-        """The series in order of interest, which is the best rank of a series in any of the measures."""
+        """The indices of the series, the most interesting first: a series counts by its best rank in any measure."""
         known = [each for each in self if np.isfinite(each).any()] or [np.zeros(len(self.gap))]
         ranks = [np.argsort(np.argsort(-np.nan_to_num(each, nan=-np.inf), kind="stable")) for each in known]
         best: np.ndarray = np.argsort(np.min(ranks, 0), kind="stable")
@@ -68,7 +77,7 @@ class SeriesMeasures(NamedTuple):
 
 
 def measure_series(forecaster: "Forecaster", series: SeriesSet) -> SeriesMeasures:
-    """Compute the measures of each series of `judge_observations`. For errors, values are withheld as in training."""
+    """Compute the measures of each series of `add_anomaly_results`. For errors, values are withheld as in training."""
     size, constant = len(series), forecaster.calibration_.constant
     gap = np.full(size, np.nan)
     same = np.diff(series.series_index) == 0
@@ -83,13 +92,13 @@ def measure_series(forecaster: "Forecaster", series: SeriesSet) -> SeriesMeasure
     with np.errstate(invalid="ignore", divide="ignore"):
         error = total(errors.owner, np.abs(errors.values - errors.mean), errors.counted)
         error /= total(errors.owner, errors.counted, errors.counted)
-        surprise = strange = np.full(size, np.nan)
+        surprisal = strange = np.full(size, np.nan)
         if _P_VALUE in series.per_time:
             bits = -np.log10(np.maximum(series.per_time[_P_VALUE], 1e-300))
             count = total(series.series_index, series.mask, series.mask)
-            surprise = total(series.series_index, bits, series.mask) / count
+            surprisal = total(series.series_index, bits, series.mask) / count
             strange = total(series.series_index, series.per_time[_ANOMALY], series.mask)
-    return SeriesMeasures(gap, error, surprise, strange)
+    return SeriesMeasures(gap, error, surprisal, strange)
 
 
 def view_series(
@@ -104,14 +113,14 @@ def view_series(
 
     Args:
         forecaster: the fitted forecaster.
-        series: the series, from `judge_observations`, without empty rows.
+        series: the series, from `add_anomaly_results`, without empty rows.
         whole: the same series with all rows.
         detail: the numbers of points and observations of a series.
         ahead: length of the forecast.
         levels: the levels of the intervals, in per cent.
     """
     longest = int(series.lengths.max(initial=1)) + detail.points
-    size = max(1, _ROOM // (len(series.names) * longest))
+    size = max(1, SERIES_VIEW.max_values // (len(series.names) * longest))
     for start in range(0, len(series), size):
         chosen = np.arange(start, min(start + size, len(series)))
         some = series.take(chosen)
@@ -120,9 +129,9 @@ def view_series(
             for a, b in zip(some.offsets[:-1], some.offsets[1:], strict=True)
         ]
         query = forecaster.query(whole.take(chosen), at, hold=True)
-        answer = predict_curves(forecaster, query, levels)
-        curves = np.stack([answer.mean, *answer.bounds.values()])  # (curve, row, variable)
-        parts = divide(forecaster, query) if has_components(forecaster) else None
+        prediction = predict_curves(forecaster, query, levels)
+        curves = np.stack([prediction.mean, *prediction.bounds.values()])  # (curve, row, variable)
+        parts = decompose(forecaster, query) if has_components(forecaster) else None
         ends = np.cumsum([len(times) for times in at])
         for i, (times, end) in enumerate(zip(at, ends, strict=True)):
             own = slice(end - len(times), end)
@@ -183,7 +192,7 @@ def _view_one(
                 {
                     printable(name): part[:, k]
                     for name, part in components.items()
-                    if np.ptp(part[:, k]) > SMALL * max(np.ptp(curves[0, :, k]), 1e-300)
+                    if np.ptp(part[:, k]) > SERIES_VIEW.min_component * max(np.ptp(curves[0, :, k]), 1e-300)
                 },
                 [
                     (n, float(series.per_time[_EXPECTED][rows[n], k]), float(series.per_time[_P_VALUE][rows[n], k]))
@@ -195,13 +204,13 @@ def _view_one(
 
 
 def find_long_gaps(times: Float[np.ndarray, " n"], gap: float) -> Float[np.ndarray, "gap 2"]:
-    """Return the start and end of each gap longer than `LONG_GAP` typical gaps of the table and of the variable.
+    """Return the start and end of each gap that is long for the table and for the variable.
 
     Args:
         times: the times of the observations of a variable of a series.
         gap: typical time between observations of the table.
     """
     gaps = np.diff(times)
-    long = np.flatnonzero(gaps > LONG_GAP * max(gap, float(np.median(gaps)) if len(gaps) else 0.0))
-    longest = np.sort(long[np.argsort(-gaps[long], kind="stable")[:MOST_GAPS]])
+    long = np.flatnonzero(gaps > SERIES_VIEW.long_gap * max(gap, float(np.median(gaps)) if len(gaps) else 0.0))
+    longest = np.sort(long[np.argsort(-gaps[long], kind="stable")[: SERIES_VIEW.max_gaps]])
     return np.stack([times[longest], times[longest + 1]], 1)

@@ -6,29 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from cru.data import Batch, SeriesSet
-from cru.data.series import group_by_length
 from cru.errors import InputError, did_you_mean, literal
-from cru.forecaster.anomalies import Past, check_level, judge, step
-from cru.forecaster.distribution import CalibratedPrediction, ScaledPrediction, calibrated
+from cru.forecaster.anomalies import EarlierRows, check_level, compute_p_values, step
 from cru.forecaster.inputs import INPUTS, InputState
-from cru.forecaster.queries import BATCH, check_levels, drop_empty_rows, lead_time_of
+from cru.forecaster.predictive_distribution import CalibratedPrediction, ScaledPrediction, calibrated
+from cru.forecaster.queries import BATCH, check_levels, lead_time_of
 from cru.forecaster.serialization import fingerprint
-from cru.forecaster.state_store import SeriesState, StateStore, StreamHeader, rebuilt
-from cru.forecaster.stream_inputs import StreamInputs
-from cru.forecaster.stream_values import read_values
+from cru.forecaster.state_store import SeriesState, SeriesStates, rebuilt
+from cru.forecaster.stream_rows import PendingRow, RowReader
 from cru.forecaster.table_io import long_frame, name_of, read_new_table
-from cru.models.base import Prediction, State
-from cru.models.loading import check_tensors
-from cru.schema import check
-from cru.shapes import Bool, Float, Float64, Int64
-from cru.training.checkpoint import read_checkpoint, write_checkpoint
+from cru.models.base import Prediction
+from cru.shapes import Float64
 
 if TYPE_CHECKING:
     from cru.forecaster.estimator import Forecaster
@@ -36,31 +29,6 @@ if TYPE_CHECKING:
 
 SORT = "Sort the observations, or give {late='drop'}."
 LOOK_BACK = "For earlier times, pass the complete table to the forecaster's `predict`."
-
-
-class Arrival(NamedTuple):
-    """An observation of a series, and the state of the series before it."""
-
-    name: str
-    row: int | None  # in the store of states; None for a new series
-    kept: SeriesState | None
-    batch: Batch
-    inputs: InputState | tuple[()]  # after the row
-
-    @property
-    def state(self) -> State | None:
-        """State of the model, None before the first observation."""
-        return None if self.kept is None or not self.kept.seen else self.kept.state
-
-    @property
-    def since(self) -> float:
-        """Time since the last observation, infinite before the first one."""
-        return math.inf if self.kept is None or not self.kept.seen else float(self.batch.times[0, 0] - self.kept.last)
-
-    @property
-    def read(self) -> Bool[np.ndarray, "one variable"]:
-        """Mask of the variables that have an observation."""
-        return np.zeros((1, self.batch.mask.shape[2]), bool) if self.kept is None else self.kept.observed.numpy()
 
 
 class Stream:
@@ -87,26 +55,26 @@ class Stream:
         self.forecaster, self.late = forecaster, late
         self.model = copy.deepcopy(forecaster.model_).eval().requires_grad_(False)
         self.model.freeze()
-        self.rows_of: dict[str, int] = {}  # row of each series; `names` is the inverse
-        self.names: list[str] = []
-        self._place = {name: number for number, name in enumerate(forecaster.names_)}
-        empty = torch.zeros(1, 1, 0)
-        lengths = torch.ones(1, dtype=torch.int64)
-        self._rest: Any = {"targets": empty, "target_mask": empty.bool(), "hidden": empty.bool(), "lengths": lengths}
-        self.inputs = None if forecaster.inputs_ is None else StreamInputs(forecaster)
+        self.reader = RowReader(forecaster, self.model.dtype)
+        self.inputs = self.reader.inputs
         with torch.inference_mode():
-            query = self.query_batch(torch.zeros(1, 1, dtype=torch.float64))
+            query = self.reader.query_batch(torch.zeros(1, 1, dtype=torch.float64))
             width = 0 if self.inputs is None else self.inputs.encoder.size
-            blank = self.model.advance(dataclasses.replace(query, extras={INPUTS: query.values.new_zeros(1, 1, width)}))
-            nothing, start = query.values[:, 0], query.times[:, 0]
-            self.blank = SeriesState(blank, start, nothing.bool(), nothing, nothing.long(), self._blank_inputs(1))
-            self.states = StateStore(self.blank)
+            start = self.model.advance(dataclasses.replace(query, extras={INPUTS: query.values.new_zeros(1, 1, width)}))
+            nothing, inputs = query.values[:, 0], () if self.inputs is None else self.inputs.blank()
+            blank = SeriesState(start, query.times[:, 0], nothing.bool(), nothing, nothing.long(), inputs)
+            self.states = SeriesStates(self.model, blank)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the series."""
+        return self.states.names
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __contains__(self, id: object) -> bool:  # noqa: A002 - what the column is called everywhere
-        return name_of(id) in self.rows_of
+        return name_of(id) in self.states.rows_of
 
     @torch.inference_mode()
     def update(self, id: object, time: Any, values: Any, *, static: Any = None) -> bool:  # noqa: A002
@@ -128,13 +96,13 @@ class Stream:
         >>> stream.update("bed 3", 17.5, {"HR": 71, "Temp": 36.9})  # doctest: +SKIP
         True
         """
-        arrived = self._arrive(id, time, values, static)
-        if arrived is None:
+        row = self._read(id, time, values, static)
+        if row is None:
             return False
-        if arrived.batch.mask.any():
-            self._put(arrived, self._after(arrived, self.model.advance(arrived.batch, arrived.state)))
+        if row.batch.mask.any():
+            self.states.put_series(row.name, row.after(self.model.advance(row.batch, row.state)))
         else:
-            self._put_unobserved(arrived)
+            self._put_unobserved(row)
         return True
 
     @torch.inference_mode()
@@ -157,8 +125,8 @@ class Stream:
             id: the series. It may be new.
             time: the time of the observation, not before the last one of the series.
             values: a mapping from variables to numbers, as in `update`.
-            level: a value with a smaller p-value is an anomaly. So is a value that ends a run of equal values, if a
-                smaller share of the training table ends a run of this length.
+            level: a value with a p-value below this level is an anomaly. So is a value at the end of a run of equal
+                values, if runs of this length are rarer than the level in the training table.
             update: whether to update the series with the observation, too.
             static: static values, as in `update`.
 
@@ -173,28 +141,28 @@ class Stream:
         >>> stream.anomalies("bed 3", 18.0, {"HR": 171}, update=True)["HR"]  # doctest: +SKIP
         {'p_value': 0.00021, 'repeats': 1, 'anomaly': True}
         """
-        chosen, arrived = check_level(level), self._arrive(id, time, values, static)
-        if arrived is None:
+        chosen, row = check_level(level), self._read(id, time, values, static)
+        if row is None:
             return {}
-        if not arrived.batch.mask.any():
+        if not row.batch.mask.any():
             if update:
-                self._put_unobserved(arrived)
+                self._put_unobserved(row)
             return {}
-        batch = arrived.batch
-        prediction, state = step(self.model, batch, arrived.state)
-        after, past = self._after(arrived, state), Past(np.array([[arrived.since]]), arrived.read)
+        batch = row.batch
+        prediction, state = step(self.model, batch, row.state)
+        after, earlier = row.after(state), EarlierRows(np.array([[row.since]]), row.observed_before)
         runs = (after.runs * batch.mask[:, 0]).numpy()
         scaled = batch.values[:, 0].double().numpy()
-        found = judge(self.forecaster, ScaledPrediction.of(prediction), scaled, past, runs, chosen)
+        found = compute_p_values(self.forecaster, ScaledPrediction.of(prediction), scaled, earlier, runs, chosen)
         if update:
-            self._put(arrived, after)
+            self.states.put_series(row.name, after)
         return {
             variable: {
                 "p_value": float(found.p_value[0, place]),
                 "repeats": int(runs[0, place]),
                 "anomaly": bool(found.anomaly[0, place]),
             }
-            for variable, place in self._place.items()
+            for variable, place in self.reader.places.items()
             if runs[0, place]
         }
 
@@ -217,48 +185,20 @@ class Stream:
         elif known is not None:
             raise InputError("known", "be left out: the model was fitted without such columns")
 
-    def _arrive(self, id: object, time: Any, values: Any, static: Any = None) -> "Arrival | None":  # noqa: A002
+    def _read(self, id: object, time: Any, values: Any, static: Any = None) -> PendingRow | None:  # noqa: A002
         """Read an observation, and find the state of its series. Return None if it is late and dropped."""
-        moment = self.forecaster.clock_.number(time)
-        name = self.name(id)
-        row = self.rows_of.get(name)
-        kept: SeriesState | None = None if row is None else self.states.row(row)
-        given: dict[str, Any] = {}
-        if self.inputs is not None:
-            values, given = self.inputs.divide(values, static)
-        elif static is not None:
-            raise InputError("static", "be left out: the model was fitted without static columns")
-        batch = self._batch(moment, values, name)
-        if kept is not None and moment < kept.latest:
+        moment, name = self.forecaster.clock_.number(time), self.name(id)
+        row, given = self.reader.read(name, self.states.find(name), moment, values, static)
+        if row.before is not None and moment < row.before.latest:
             if self.late == "drop":
                 return None
-            raise self.too_early(name, moment, kept, SORT)
-        if self.inputs is None:
-            return Arrival(name, row, kept, batch, ())
-        before = None if kept is None else kept.inputs
-        features, after = self.inputs.step(name, moment, given, before, "values")
-        return Arrival(
-            name, row, kept, dataclasses.replace(batch, extras={INPUTS: features.to(self.model.dtype)}), after
-        )
+            raise self.too_early(name, moment, row.before, SORT)
+        return self.reader.add_inputs(row, moment, given, "values")
 
-    def _after(self, arrived: "Arrival", state: State) -> SeriesState:
-        """Return the state of a series after one observation. ``state`` is that of the model."""
-        batch, kept = arrived.batch, arrived.kept
-        mask, values = batch.mask[:, 0], batch.values[:, 0]
-        if kept is None:
-            return SeriesState(state, batch.times[:, 0], mask, values, mask.long(), arrived.inputs)
-        runs = torch.where(mask, torch.where(values == kept.values, kept.runs, 0) + 1, kept.runs)
-        observed, newest = mask | kept.observed, torch.where(mask, values, kept.values)
-        return SeriesState(state, batch.times[:, 0], observed, newest, runs, arrived.inputs)
-
-    def _put_unobserved(self, arrived: "Arrival") -> None:
+    def _put_unobserved(self, row: PendingRow) -> None:
         """Store the known and static values of a row without observations."""
         if self.inputs is not None:
-            self._put(arrived, (arrived.kept or self.blank)._replace(inputs=arrived.inputs))
-
-    def _put(self, arrived: "Arrival", after: SeriesState) -> None:
-        """Store the state of a series after one observation."""
-        self.states.put(self.add([arrived.name]) if arrived.row is None else arrived.row, after)
+            self.states.put_series(row.name, (row.before or self.states.blank)._replace(inputs=row.inputs))
 
     @torch.inference_mode()
     def predict(
@@ -291,25 +231,22 @@ class Stream:
         {'mean': 72.3, 'median': 72.1, 'std': 6.1, 'lo-90': 61.9, 'hi-90': 83.0}
         """
         levels, moment, name = check_levels(level), self.forecaster.clock_.number(time), self.name(id)
-        row = self.rows_of.get(name)
-        kept: SeriesState | None = None if row is None else self.states.row(row)
-        if kept is not None and moment < kept.latest:
-            raise self.too_early(name, moment, kept, LOOK_BACK)
-        asked = Arrival(name, row, kept, self._batch(moment), ())
+        before = self.states.find(name)
+        if before is not None and moment < before.latest:
+            raise self.too_early(name, moment, before, LOOK_BACK)
+        asked = PendingRow(name, before, self.reader.batch(moment), ())
         if self.inputs is not None:
             given = self.inputs.check(known, "known") | self.inputs.check(static, "static")
-            features, _ = self.inputs.step(name, moment, given, None if kept is None else kept.inputs, "known")
-            batch = dataclasses.replace(asked.batch, extras={INPUTS: features.to(self.model.dtype)})
-            asked = asked._replace(batch=batch)
+            asked = self.reader.add_inputs(asked, moment, given, "known")
         elif known is not None or static is not None:
             argument = "known" if known is not None else "static"
             raise InputError(argument, "be left out: the model was fitted without such columns")
-        prediction = self.model(asked.batch, state=asked.state)
-        answer = self.calibrate(prediction, lead_time_of(np.array(asked.since), asked.read), levels)
-        numbers = answer.columns
+        output = self.model(asked.batch, state=asked.state)
+        prediction = self.calibrate(output, lead_time_of(np.array(asked.since), asked.observed_before), levels)
+        numbers = prediction.columns
         return {
             variable: {what: float(number[0, place]) for what, number in numbers.items()}
-            for variable, place in self._place.items()
+            for variable, place in self.reader.places.items()
         }
 
     @torch.inference_mode()
@@ -331,16 +268,16 @@ class Stream:
         fitted = self.forecaster
         series = read_new_table(table, fitted.columns_, fitted.clock_, fitted.names_, fitted.scaler_)
         fitted.kinds_.check(series, fitted.clock_)
-        rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
+        rows = self.states.rows(series.ids)
         last = np.full(len(rows), -math.inf)
         last[rows >= 0] = self.states.take(torch.from_numpy(rows[rows >= 0])).latest.numpy()
         late = series.times < np.repeat(last, series.lengths)
         if late.any() and self.late == "refuse":
             name, moment = series.ids[series.series_index[late.argmax()]], float(series.times[late.argmax()])
-            raise self.too_early(name, moment, self.states.row(self.rows_of[name]), SORT)
+            raise self.too_early(name, moment, self.states.row(self.states.rows_of[name]), SORT)
         series, used = series.keep(~late), int((~late).sum())
         if self.inputs is None:
-            self.absorb(series, rows)
+            self.states.update_rows(series.scaled_by(fitted.scaler_))
             return used
         for known in (True, False):
             chosen = np.flatnonzero(((rows >= 0) == known) & (series.lengths > 0))
@@ -349,54 +286,9 @@ class Stream:
             some = series.take(chosen)
             before = self.states.take(torch.from_numpy(rows[chosen])).inputs if known else None
             whole, after = self.inputs.advance(some, before)
-            self.absorb(whole, rows[chosen])
-            self._put_inputs(some.ids, after)
+            self.states.update_rows(whole.scaled_by(fitted.scaler_))
+            self.states.put_inputs(some.ids, after)
         return used
-
-    def _put_inputs(self, names: Sequence[str], after: InputState) -> None:
-        """Store the state of the known and static values of some series, which may be new."""
-        for name in names:
-            if name not in self.rows_of:
-                self.states.put(self.add([name]), self.blank)
-        places = torch.tensor([self.rows_of[name] for name in names], dtype=torch.int64)
-        self.states.put(places, self.states.take(places)._replace(inputs=after))
-
-    def absorb(self, series: SeriesSet, rows: Int64[np.ndarray, " series"]) -> None:
-        """Update the stream with all observations of some series.
-
-        Args:
-            series: the observations, in the user's units, with the features of known and static values.
-            rows: the row of each series in the stream, -1 for a new series.
-        """
-        series = drop_empty_rows(series.scaled_by(self.forecaster.scaler_))
-        begun = rows >= 0
-        if self.inputs is not None:
-            begun[begun] = self.states.take(torch.from_numpy(rows[begun])).seen.numpy()
-            for number in np.flatnonzero(~begun & (rows >= 0)):  # only known values so far: add the series again
-                self.forget(series.ids[number])
-            rows = np.array([self.rows_of.get(name, -1) for name in series.ids], np.int64)
-        for known in (True, False):
-            group = np.flatnonzero((begun == known) & (series.lengths > 0))
-            for numbers in group_by_length(series.lengths[group], BATCH):
-                chosen = group[numbers]
-                self._advance(series.batch(chosen, dtype=self.model.dtype), rows[chosen] if known else None)
-
-    def _advance(self, batch: Batch, rows: Int64[np.ndarray, " batch"] | None) -> None:
-        """Advance the states of known series at ``rows``, or add new series if ``rows`` is None."""
-        observed, (values, runs, whole) = batch.mask.any(1), _final_runs(batch)
-        if rows is None:
-            state = self.model.advance(batch)
-            first, inputs = self.add(batch.ids), self._blank_inputs(len(batch))
-            places = torch.arange(first, first + len(batch))
-        else:
-            places = torch.from_numpy(rows)
-            kept: SeriesState = self.states.take(places)
-            state, inputs = self.model.advance(batch, kept.state), kept.inputs
-            runs = runs + torch.where(whole & kept.observed & (values == kept.values), kept.runs, 0)
-            values, runs = torch.where(observed, values, kept.values), torch.where(observed, runs, kept.runs)
-            observed = observed | kept.observed
-        last = batch.times[:, -1]  # padding repeats the last time
-        self.states.put(places, SeriesState(state, last, observed, values, runs, inputs))
 
     @torch.inference_mode()
     def predict_many(
@@ -420,8 +312,10 @@ class Stream:
         clock, columns, variables = self.forecaster.clock_, self.forecaster.columns_, self.forecaster.names_
         moments = np.unique(clock.numbers(at))
         names = list(self.names) if ids is None else [self.known(name) for name in ids]
-        if not names or not len(moments):
-            raise InputError("at", "hold at least one time, and {ids} one series of the stream")
+        if not len(moments):
+            raise InputError("at", "hold at least one time", "none")
+        if not names:
+            raise InputError("ids", "name at least one series of the stream", "none", "Update the stream first.")
         if self.inputs is None and known is not None:
             raise InputError("known", "be left out: the model was fitted without known columns")
         groups = [names[i : i + BATCH] for i in range(0, len(names), BATCH)]
@@ -440,12 +334,12 @@ class Stream:
     def _predict_batch(
         self, names: Sequence[str], moments: Float64[np.ndarray, " asked"], levels: tuple[float, ...], known: Any
     ) -> CalibratedPrediction:
-        kept: SeriesState = self.states.take(torch.tensor([self.rows_of[name] for name in names]))
+        kept: SeriesState = self.states.take(torch.from_numpy(self.states.rows(names)))
         early = (kept.latest > moments[0]).nonzero()
         if len(early):
             name = names[int(early[0])]
-            raise self.too_early(name, float(moments[0]), self.states.row(self.rows_of[name]), LOOK_BACK)
-        batch = self.query_batch(torch.from_numpy(moments).expand(len(names), -1))
+            raise self.too_early(name, float(moments[0]), self.states.row(self.states.rows_of[name]), LOOK_BACK)
+        batch = self.reader.query_batch(torch.from_numpy(moments).expand(len(names), -1))
         if self.inputs is not None:
             assert isinstance(kept.inputs, InputState)
             query = self.inputs.query(names, moments, kept.inputs, known)
@@ -456,22 +350,6 @@ class Stream:
         lead = lead_time_of(since, kept.observed.numpy()[:, None])  # (series, time, variable)
         return self.calibrate(predicted, lead.reshape(-1, lead.shape[-1]), levels)
 
-    def query_batch(self, moments: Float64[Tensor, "batch asked"]) -> Batch:
-        """Make a batch without observations at the given times."""
-        count, asked = moments.shape
-        values = torch.zeros(count, asked, len(self.forecaster.names_), dtype=self.model.dtype)
-        nothing = values[..., :0]
-        return Batch(
-            times=moments,
-            values=values,
-            mask=values.bool(),
-            targets=nothing,
-            target_mask=nothing.bool(),
-            hidden=nothing.bool(),
-            lengths=torch.full((count,), asked),
-            ids=("",) * count,
-        )
-
     def forget(self, id: object) -> None:  # noqa: A002
         """Remove a series from the stream and free its memory for others.
 
@@ -481,12 +359,7 @@ class Stream:
         Raises:
             ValueError: the stream has no such series.
         """
-        row = self.rows_of.pop(self.known(id))
-        with torch.inference_mode():
-            self.states.remove(row)
-        moved = self.names.pop()
-        if row < len(self.names):
-            self.rows_of[moved], self.names[row] = row, moved
+        self.states.remove_series(self.known(id))
 
     def save(self, path: Path | str) -> None:
         """Write all states to one file, in the safetensors format with a JSON header.
@@ -494,8 +367,7 @@ class Stream:
         Args:
             path: the file. Pass it to ``Forecaster.stream(state=path)`` to continue.
         """
-        header = {"kind": "stream", "model": fingerprint(self.forecaster), "ids": self.names}
-        write_checkpoint(Path(path), self.states.as_tensors(), header)
+        self.states.save(Path(path), fingerprint(self.forecaster))
 
     def restore(self, path: Path | str) -> None:
         """Replace all states with those of a file of `save`.
@@ -506,35 +378,13 @@ class Stream:
         Raises:
             ValueError: the file is damaged, is not a stream, or belongs to another model.
         """
-        tensors, header = read_checkpoint(Path(path))
-        if header.get("kind") != "stream":
-            raise ValueError(f"{path} must hold the state of a stream, from `save`, but it holds something else.")
-        found = check(StreamHeader, header, path)
-        if found.model != fingerprint(self.forecaster):
-            raise ValueError(f"{path} must hold a state of this model, but it holds the state of another model.")
-        if self.forecaster.columns_.id is None and found.ids not in ([], ["0"]):
-            raise ValueError(f"`ids` in {path} must be a single '0', because the model was fitted without ids.")
-        saved = self.states.as_tensors().items()
-        wanted = {name: tensor.new_empty(len(found.ids), *tensor.shape[1:]) for name, tensor in saved}
-        check_tensors(tensors, wanted, path)
+        single = self.forecaster.columns_.id is None
+        names, tensors = self.states.load(path, fingerprint(self.forecaster), single=single)
         if self.inputs is not None:
-            restored = rebuilt(self.blank, (tensors[name] for name in wanted))
+            restored = rebuilt(self.states.blank, (tensors[name] for name in self.states.as_tensors()))
             assert isinstance(restored.inputs, InputState)
             self.inputs.check_state(restored.inputs, torch.where(restored.seen, restored.last, -math.inf), path)
-        self.states.read(tensors)
-        self.names = list(found.ids)
-        self.rows_of = {name: row for row, name in enumerate(self.names)}
-
-    def _blank_inputs(self, count: int) -> InputState | tuple[()]:
-        """Return the state of the known and static values of new series."""
-        return () if self.inputs is None else self.inputs.blank(count)
-
-    def add(self, names: Sequence[str]) -> int:
-        """Add a row for each new series, and return the first of these rows."""
-        first = self.states.add(len(names))
-        self.rows_of |= {name: first + number for number, name in enumerate(names)}
-        self.names += names
-        return first
+        self.states.replace(names, tensors)
 
     def name(self, id: object) -> str:  # noqa: A002
         """Return the name of a series.
@@ -544,9 +394,8 @@ class Stream:
         """
         name, single = name_of(id), self.forecaster.columns_.id is None
         if single and name != "0":
-            raise ValueError(
-                f"there must be no id, because the model was fitted to a single series without ids, got {id!r:.50}."
-            )
+            rule = "be None, because the model was fitted to one series without ids"
+            raise InputError("id", rule, f"{id!r:.50}", "Leave it out.")
         if not single and (isinstance(id, bool) or not isinstance(id, str | Real) or id != id):
             raise InputError("id", "be the name of a series, text or a number", f"{id!r:.50}")
         return name
@@ -558,7 +407,7 @@ class Stream:
             ValueError: the id is invalid, or the stream does not have the series.
         """
         name = self.name(id)
-        if name not in self.rows_of:
+        if name not in self.states.rows_of:
             hint = literal(did_you_mean(name, self.names))
             raise InputError("id", "be a series of this stream", repr(name), hint)
         return name
@@ -589,26 +438,3 @@ class Stream:
         last, found = clock.stamp(float(kept.latest)), clock.stamp(moment)
         rule = literal(f"not lie before the last observation of {name!r}, {last}")
         return InputError("time", rule, found, hint)
-
-    def _batch(self, moment: float, values: Any = None, series: str = "") -> Batch:
-        """Make a batch with one observation in scaled units, or a query without observations."""
-        scaled, mask = read_values(self.forecaster, self._place, values, moment, series)
-        return Batch(
-            times=torch.tensor([[moment]], dtype=torch.float64),
-            values=torch.from_numpy(scaled).to(self.model.dtype),
-            mask=torch.tensor([[mask]]),
-            ids=("",),
-            **self._rest,
-        )
-
-
-def _final_runs(
-    batch: Batch,
-) -> tuple[Float[Tensor, "batch variable"], Int64[Tensor, "batch variable"], Bool[Tensor, "batch variable"]]:
-    """Return the last value of each variable, the length of its run, and whether the run has all its values."""
-    step = torch.arange(batch.times.shape[1])[:, None]
-    last = torch.where(batch.mask, step, 0).amax(1, keepdim=True)
-    values = batch.values.gather(1, last)
-    differs = torch.where(batch.mask & (batch.values != values), step, -1).amax(1, keepdim=True)
-    runs = (batch.mask & (step > differs)).sum(1)
-    return values[:, 0], runs, differs[:, 0] < 0

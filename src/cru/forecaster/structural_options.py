@@ -11,32 +11,25 @@ import torch
 
 from cru.data import Scaler, SeriesSet
 from cru.forecaster.clock import Clock, find_calendar
-from cru.forecaster.kinds import SKEWNESS, Kinds, skewness
+from cru.forecaster.kinds import KIND_INFERENCE, Kinds, skewness
 from cru.forecaster.masking import make_training_task
 from cru.forecaster.table_io import median_gap
 from cru.models import spec_of
-from cru.models.structural import FitSettings, StructuralConfig, StructuralModel, fit_layer
+from cru.models.structural import (
+    StructuralConfig,
+    StructuralFitConstants,
+    StructuralModel,
+    default_level_time_constant,
+    default_time_constants,
+    fit_layer,
+)
 from cru.shapes import Float
-
-
-@dataclass(frozen=True)
-class ComponentSettings:
-    """Components of the structural model."""
-
-    harmonics: int = 2  # of a period of the periodogram
-    processes: int = 3  # number of Ornstein-Uhlenbeck processes
-    slowest: int = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
-    level_time_constant: float = 1000.0  # of the level, in typical spans of a series
-
-
-COMPONENTS = ComponentSettings()
 
 
 def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     """Choose the components of the structural model from the times of a table.
 
-    Time constants range from the typical gap to half of a typical series, or `ComponentSettings.slowest` / 2 gaps if
-    that is shorter. Periods come from the calendar, and from the periodogram of the table.
+    Periods come from the calendar, and from the periodogram of the table.
 
     Returns:
         The options of a `CorrectedModel`. "calendar" has the periods whose phase is a feature.
@@ -46,26 +39,25 @@ def structural_options(series: SeriesSet, clock: Clock) -> dict[str, Any]:
     spans = series.times[series.offsets[1:][some] - 1] - series.times[series.offsets[:-1][some]]
     spans = spans[spans > 0]
     span = float(np.median(spans)) if len(spans) else gap
-    slowest = max(0.5 * min(span, COMPONENTS.slowest * gap), 2 * gap)
     calendar = find_calendar(series, clock, gap)
     found = find_periods(series, gap, calendar.phases)
-    waves = [period / k for period in found for k in range(1, COMPONENTS.harmonics + 1) if period / k > 2 * gap]
+    waves = [period / k for period in found for k in range(1, PERIODOGRAM.wave_harmonics + 1) if period / k > 2 * gap]
     return {
-        "time_constants": np.geomspace(gap, slowest, COMPONENTS.processes).tolist(),
+        "time_constants": default_time_constants(gap, span),
         "periods": [*calendar.oscillators, *waves],
         "season": [*calendar.season, *waves],
-        "level": COMPONENTS.level_time_constant * max(span, gap),
+        "level": default_level_time_constant(gap, span),
         "calendar": [*calendar.phases, *found],
     }
 
 
 @dataclass(frozen=True)
-class PeriodogramSettings:
-    """Settings of the search for periods."""
+class PeriodogramConstants:
+    """Constants of the search for periods."""
 
     rows: int = 20_000  # most time points, drawn evenly from all series
-    longest: int = 1000  # most time points of one part of a series
-    shortest_part: int = 30  # fewest observations of a variable in a part
+    longest: int = 1000  # most time points of one segment of a series
+    shortest: int = 30  # fewest observations of a variable in a segment
     resolution: float = 0.25  # distance of two frequencies, in cycles in the typical span of a part
     frequencies: int = 4000  # most frequencies
     cycles: float = 4.0  # fewest cycles in a typical part
@@ -77,14 +69,15 @@ class PeriodogramSettings:
     least: float = 4.0  # smallest ratio of a peak to its background, because series of one region are dependent
     distinct: float = 0.1  # smallest distance of the quotient of two periods from an integer
     harmonics: int = 3  # number of harmonics of a longer period that a peak may be
+    wave_harmonics: int = 2  # oscillators of a period of the periodogram
     multiples: int = 20  # number of harmonics of a period that are not searched again
 
 
-PERIODOGRAM = PeriodogramSettings()
+PERIODOGRAM = PeriodogramConstants()
 
 
 def find_periods(
-    series: SeriesSet, gap: float, known: tuple[float, ...] = (), settings: PeriodogramSettings = PERIODOGRAM
+    series: SeriesSet, gap: float, known: tuple[float, ...] = (), constants: PeriodogramConstants = PERIODOGRAM
 ) -> tuple[float, ...]:
     """Return the periods at which the values of a table vary more than at neighbouring frequencies.
 
@@ -97,10 +90,10 @@ def find_periods(
         series: the table.
         gap: typical time between observations.
         known: periods that are not searched again, with their harmonics.
-        settings: the settings of the search.
+        constants: the constants of the search.
 
     Returns:
-        At most `PeriodogramSettings.found` periods, the clearest first.
+        At most `PeriodogramConstants.found` periods, the clearest first.
 
     >>> import pandas as pd
     >>> from cru.forecaster.structural_options import find_periods
@@ -110,26 +103,26 @@ def find_periods(
     >>> [round(period) for period in find_periods(series, 1.3)]
     [13]
     """
-    parts = _parts(series, settings)
+    parts = _standardised_segments(series, constants)
     if len(parts) < 2:
         return ()
     span = float(np.median([times[-1] - times[0] for times, _, _ in parts]))
-    lowest, highest = settings.cycles / max(span, 1e-300), 1 / (settings.finest * gap)
+    lowest, highest = constants.cycles / max(span, 1e-300), 1 / (constants.finest * gap)
     if not lowest < highest < math.inf:
         return ()
-    count = min(settings.frequencies, 2 + math.ceil((highest - lowest / 2) * span / settings.resolution))
+    count = min(constants.frequencies, 2 + math.ceil((highest - lowest / 2) * span / constants.resolution))
     frequency = np.linspace(lowest / 2, highest, count)
-    halves = _excess(parts[::2], frequency, settings), _excess(parts[1::2], frequency, settings)
+    halves = _excess(parts[::2], frequency, constants), _excess(parts[1::2], frequency, constants)
     ratio = np.minimum(*halves).max(0)  # of the variable with the clearest peak in both halves
     frequency, ratio = _peaks(frequency, ratio)
     frequency, ratio = frequency[frequency >= lowest], ratio[frequency >= lowest]
     found: list[float] = []
     for place in np.argsort(-ratio):
         period = float(1 / frequency[place])
-        if ratio[place] <= 1 or len(found) == settings.found:
+        if ratio[place] <= 1 or len(found) == constants.found:
             break
-        if not any(_is_multiple(period, other, settings) for other in (*known, *found)):
-            found.append(_fundamental(period, frequency, ratio, settings))
+        if not any(_is_multiple(period, other, constants) for other in (*known, *found)):
+            found.append(_fundamental(period, frequency, ratio, constants))
     return tuple(found)
 
 
@@ -143,20 +136,22 @@ def _peaks(frequency: np.ndarray, power: np.ndarray) -> tuple[np.ndarray, np.nda
     return refined[peak], middle[peak]
 
 
-def _fundamental(period: float, frequency: np.ndarray, ratio: np.ndarray, settings: PeriodogramSettings) -> float:
+def _fundamental(period: float, frequency: np.ndarray, ratio: np.ndarray, constants: PeriodogramConstants) -> float:
     """Return the longest significant period of which ``period`` is a harmonic."""
-    for number in range(settings.harmonics, 1, -1):
-        near = np.abs(frequency * number * period - 1) < settings.distinct / 2
+    for number in range(constants.harmonics, 1, -1):
+        near = np.abs(frequency * number * period - 1) < constants.distinct / 2
         if ratio[near].max(initial=0) > 1:
             return float(1 / frequency[near][ratio[near].argmax()])
     return period
 
 
-def _parts(series: SeriesSet, settings: PeriodogramSettings) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return times, standardised values and masks of parts of series, at most `PeriodogramSettings.rows` in all."""
-    length = np.minimum(series.lengths, settings.longest)
-    order = np.random.default_rng(0).permutation(np.flatnonzero(length >= settings.shortest_part))
-    kept = order[np.cumsum(length[order]) <= max(settings.rows, settings.longest)]
+def _standardised_segments(
+    series: SeriesSet, constants: PeriodogramConstants
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return times, standardised values and masks of segments of series, at most `PeriodogramConstants.rows` in all."""
+    length = np.minimum(series.lengths, constants.longest)
+    order = np.random.default_rng(0).permutation(np.flatnonzero(length >= constants.shortest))
+    kept = order[np.cumsum(length[order]) <= max(constants.rows, constants.longest)]
     starts = series.offsets[kept] + (series.lengths[kept] - length[kept]) // 2
     cuts = [(start, start + size) for start, size in zip(starts, length[kept], strict=True)]
     if len(cuts) == 1:
@@ -166,7 +161,7 @@ def _parts(series: SeriesSet, settings: PeriodogramSettings) -> list[tuple[np.nd
     for start, stop in cuts:
         rows = slice(start, stop)
         mask = series.mask[rows].copy()
-        mask[:, mask.sum(0) < settings.shortest_part] = False
+        mask[:, mask.sum(0) < constants.shortest] = False
         times, count = series.times[rows], np.maximum(mask.sum(0), 1)
         values = np.where(mask, series.values[rows], 0.0).astype(np.float64)
         values = np.where(mask, values - values.sum(0) / count, 0.0)
@@ -182,7 +177,7 @@ def _parts(series: SeriesSet, settings: PeriodogramSettings) -> list[tuple[np.nd
 
 
 def _excess(
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]], frequency: np.ndarray, settings: PeriodogramSettings
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]], frequency: np.ndarray, constants: PeriodogramConstants
 ) -> Float[np.ndarray, "variable frequency"]:
     """Return the power of each variable over the threshold. A peak above 1 in both halves of a table is significant."""
     variables = parts[0][1].shape[1]
@@ -197,41 +192,42 @@ def _excess(
         members += weight > 0
     power /= np.maximum(members, 1)[:, None]
     span = float(np.median([times[-1] for times, _, _ in parts]))
-    width = np.maximum(settings.neighbourhood * frequency, settings.lobes / span)
+    width = np.maximum(constants.neighbourhood * frequency, constants.lobes / span)
     low, high = (np.searchsorted(frequency, frequency + side * width) for side in (-1, 1))
     background = np.stack([np.median(power[:, a : max(b, a + 1)], 1) for a, b in zip(low, high, strict=True)], 1)
-    z = NormalDist().inv_cdf(1 - math.sqrt(settings.chance / (len(frequency) * variables)))
+    z = NormalDist().inv_cdf(1 - math.sqrt(constants.chance / (len(frequency) * variables)))
     # The Wilson-Hilferty approximation of a chi-squared variable with 2 n degrees of freedom, over its median.
     cube = 1 / (9 * np.maximum(members, 1))
-    threshold = np.maximum(((1 - cube + z * np.sqrt(cube)) / (1 - cube)) ** 3, settings.least)
+    threshold = np.maximum(((1 - cube + z * np.sqrt(cube)) / (1 - cube)) ** 3, constants.least)
     excess: np.ndarray = power / np.maximum(background * threshold[:, None], 1e-300)
     return excess
 
 
-def _is_multiple(period: float, other: float, settings: PeriodogramSettings) -> bool:
+def _is_multiple(period: float, other: float, constants: PeriodogramConstants) -> bool:
     """Return whether one period is about a multiple of the other."""
     quotient = max(period, other) / min(period, other)
     nearest = max(1, round(quotient))
-    return nearest <= settings.multiples and abs(quotient - nearest) < settings.distinct
+    return nearest <= constants.multiples and abs(quotient - nearest) < constants.distinct
 
 
 @dataclass(frozen=True)
-class TransformSettings:
-    """Settings of the choice between a linear and a logarithmic scale."""
+class TransformConstants:
+    """Constants of the choice between a linear and a logarithmic scale."""
 
     max_zeros: float = 0.25  # largest share of zeros in a candidate variable
     min_observations: int = 100  # fewest observations of a candidate variable
     tasks: int = 2  # number of training tasks
-    max_parts: int = 300  # largest number of parts of series
+    max_segments: int = 300  # largest number of segments of series
+    batch: int = 64  # segments in a batch
     quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)  # probabilities of the pinball loss
 
 
-TRANSFORMS = TransformSettings()
-TRANSFORM_FIT = FitSettings(steps=40)
+TRANSFORM = TransformConstants()
+TRANSFORM_FIT = StructuralFitConstants(steps=40)
 
 
 def choose_log_scales(
-    pieces: SeriesSet, kinds: Kinds, config: StructuralConfig, time_scale: float, seed: int
+    segments: SeriesSet, kinds: Kinds, config: StructuralConfig, time_scale: float, seed: int
 ) -> tuple[float, ...]:
     """Choose the variables to model on a logarithmic scale, and the scale of each logarithm.
 
@@ -243,7 +239,7 @@ def choose_log_scales(
     logarithm increases the errors of forecasts of snow depth.
 
     Args:
-        pieces: parts of series in the user's units.
+        segments: segments of series in the user's units.
         kinds: the kinds of the variables.
         config: the components of the structural model.
         time_scale: factor on the times in the model.
@@ -253,12 +249,12 @@ def choose_log_scales(
         One scale for each variable, 0 for no logarithm. Empty if no variable has a logarithm.
     """
     possible = np.flatnonzero(kinds.are("nonnegative", "count"))
-    candidates = [int(k) for k in possible if _may_gain(pieces.values[pieces.mask[:, k], k])]
-    scales = [0.0] * len(pieces.names)
+    candidates = [int(k) for k in possible if _may_gain(segments.values[segments.mask[:, k], k])]
+    scales = [0.0] * len(segments.names)
     if not candidates:
         return ()
-    chosen = np.unique(np.linspace(0, len(pieces) - 1, TRANSFORMS.max_parts).round().astype(np.int64))
-    part = _columns(pieces.take(chosen), candidates)
+    chosen = np.unique(np.linspace(0, len(segments) - 1, TRANSFORM.max_segments).round().astype(np.int64))
+    part = _columns(segments.take(chosen), candidates)
     middle = tuple(float(np.median(_positive(part, k))) for k in range(len(candidates)))
     plain = _losses(part, (), config, time_scale, seed)
     logged = _losses(part, middle, config, time_scale, seed)
@@ -270,9 +266,9 @@ def choose_log_scales(
 
 def _may_gain(values: Float[np.ndarray, " n"]) -> bool:
     return (
-        len(values) >= TRANSFORMS.min_observations
-        and bool((values == 0).mean() <= TRANSFORMS.max_zeros)
-        and skewness(values) > SKEWNESS
+        len(values) >= TRANSFORM.min_observations
+        and bool((values == 0).mean() <= TRANSFORM.max_zeros)
+        and skewness(values) > KIND_INFERENCE.skewness
     )
 
 
@@ -299,12 +295,12 @@ def _losses(
     scaled = series.scaled_by(scaler)
     squares, pinball = np.zeros((2, len(series.names)))
     model = None
-    for turn in range(TRANSFORMS.tasks):
+    for turn in range(TRANSFORM.tasks):
         task = make_training_task(scaled, (seed, turn))
         if model is None:
             model = StructuralModel(spec_of(task, time_scale=time_scale), config)
-            fit_layer(model.layer, list(task.batches(64)), TRANSFORM_FIT)
-        for numbers in np.array_split(np.arange(len(task)), max(1, len(task) // 64)):
+            fit_layer(model.layer, list(task.batches(TRANSFORM.batch)), TRANSFORM_FIT)
+        for numbers in np.array_split(np.arange(len(task)), max(1, len(task) // TRANSFORM.batch)):
             batch = task.batch(numbers)
             with torch.no_grad():
                 prediction = model(batch)
@@ -315,7 +311,7 @@ def _losses(
             )
             true = scaler.inverse(truth)
             squares += np.where(hidden, (scaler.inverse(mean) - true) ** 2, 0).sum((0, 1))
-            for p in TRANSFORMS.quantiles:
+            for p in TRANSFORM.quantiles:
                 error = true - scaler.inverse(mean + NormalDist().inv_cdf(p) * std)
                 pinball += np.where(hidden, np.maximum(p * error, (p - 1) * error), 0).sum((0, 1))
     product: np.ndarray = np.sqrt(squares) * pinball

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +15,31 @@ from cru.data.columns import Column, DataTable, is_polars, make_frame, number_co
 from cru.data.table_files import read_table
 from cru.data.tables import TEXT_HINT, check_key, codes
 from cru.errors import InputError, some
-from cru.forecaster.categories import Layout, Place, encode, find_categories
+from cru.forecaster.categories import CellLocation, ObservationColumns, encode, find_categories
 from cru.forecaster.clock import Clock
-from cru.forecaster.input_columns import LARGEST_INPUT, Reader, find_static_categories
+from cru.forecaster.input_columns import MAX_INPUT_SIZE, InputColumnReader, find_static_categories
 from cru.forecaster.inputs import KNOWN, LAST, Fill, Known, Static
 from cru.forecaster.kinds import Kinds, encoded_names
 from cru.shapes import Bool
 
-FEWEST, STRIKING = 100, 0.25  # `find_outliers`: fewest observations of a variable, largest share of its variance
-LOG_DEVIATIONS = (
-    6.0  # `find_outliers`: fewest standard deviations of the logarithm of a variable that is never negative
-)
-LARGEST = 1e12  # largest distance from the mean, in standard deviations; a network overflows beyond it
+
+@dataclass(frozen=True)
+class TableConstants:
+    """Constants of the checks of a table."""
+
+    min_values: int = 100  # fewest observations of a variable with an outlier
+    min_variance_share: float = 0.25  # smallest share of the variance that an outlier causes
+    min_log_deviations: float = 6.0  # of an outlier of a variable that is never negative, on a logarithmic scale
+    max_deviations: float = (
+        1e12  # largest distance from the mean, in standard deviations; a network overflows beyond it
+    )
+
+
+TABLE = TableConstants()
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
-_ANSWERS = re.compile(r"variable|mean|median|std|sample|value|component|p_value|repeats|anomaly|(lo|hi)-[\d.]+")
+_PREDICTION_COLUMNS = re.compile(
+    r"variable|mean|median|std|sample|value|component|p_value|repeats|anomaly|(lo|hi)-[\d.]+"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +62,11 @@ class Columns:
         check_roles(self)
         for argument in ("id", "time", "variable"):
             name = getattr(self, argument)
-            if name is not None and _ANSWERS.fullmatch(name) and (argument, name) != ("variable", "variable"):
+            if (
+                name is not None
+                and _PREDICTION_COLUMNS.fullmatch(name)
+                and (argument, name) != ("variable", "variable")
+            ):
                 raise InputError(argument, "not have the name of a column of predictions", repr(name), "Rename it.")
 
     def read(self, table: Any) -> DataTable:
@@ -64,18 +80,26 @@ class Columns:
             frame[self.id] = ids_of(frame[self.id])
         return frame
 
-    def layout(self, frame: DataTable) -> Layout:
+    def series_of(self, frame: DataTable) -> tuple[Sequence[str], np.ndarray]:
+        """Return the names of the series in a frame, and the number of the series of each row."""
+        if self.id is None:
+            return ["0"], np.zeros(frame.rows, np.int32)
+        ids = ids_of(frame[self.id])
+        check_key(ids)
+        return codes(ids)
+
+    def layout(self, frame: DataTable) -> ObservationColumns:
         """Return the columns of observations and of variables."""
         others = (self.id, self.time, self.variable, *self.known, *self.static)
-        return Layout(self.values or [name for name in frame if name not in others], self.variable)
+        return ObservationColumns(self.values or [name for name in frame if name not in others], self.variable)
 
     def encoded(self, frame: DataTable, clock: Clock) -> DataTable:
         """Replace each variable of kind "category" by one column for each category."""
 
-        def place(row: int) -> Place:
+        def place(row: int) -> CellLocation:
             one = np.array([row])
             series = "0" if self.id is None else codes(frame[self.id].filter(one))[0][0]
-            return Place(series, clock.stamp(float(clock.column(frame[self.time].filter(one))[0])))
+            return CellLocation(series, clock.stamp(float(clock.column(frame[self.time].filter(one))[0])))
 
         return encode(frame, self.layout(frame), self.categories, place)
 
@@ -104,14 +128,14 @@ class Columns:
                 raise
             raise error.replace(time=clock.stamp(float(str(error.time)))) from None
         series = dataclasses.replace(series, time_unit=clock.unit, origin=clock.origin)
-        return Reader(self, clock).attach(series, frame) if inputs else series
+        return InputColumnReader(self, clock).attach(series, frame) if inputs else series
 
 
 def check_known(known: Any) -> dict[str, Fill]:
     """Return the known columns and their fills as a dictionary.
 
     Raises:
-        InputError: ``known`` is neither a list of names nor a mapping to None, "last" or numbers up to `LARGEST_INPUT`.
+        InputError: ``known`` is neither a list of names nor a mapping to None, "last" or plausible numbers.
     """
     if known is None:
         return {}
@@ -121,9 +145,9 @@ def check_known(known: Any) -> dict[str, Fill]:
     found: dict[str, Fill] = {}
     for name, fill in known.items():
         number = isinstance(fill, int | float | np.integer | np.floating) and type(fill) is not bool
-        number = number and -LARGEST_INPUT <= fill <= LARGEST_INPUT
+        number = number and -MAX_INPUT_SIZE <= fill <= MAX_INPUT_SIZE
         if not (fill is None or number or (isinstance(fill, str) and fill == LAST)):
-            rule = f"have fills that are None, 'last' or a number from {-LARGEST_INPUT:g} to {LARGEST_INPUT:g}"
+            rule = f"have fills that are None, 'last' or a number from {-MAX_INPUT_SIZE:g} to {MAX_INPUT_SIZE:g}"
             raise InputError("known", rule, f"{name!r}: {fill!r:.50}")
         found[name] = fill if fill is None or isinstance(fill, str) else float(fill)
     return found
@@ -221,23 +245,23 @@ def read_training_table(table: Any, columns: Columns) -> tuple[SeriesSet, Clock,
     return series, finer, columns
 
 
-def sensible(values: Any, shift: Any, scale: Any) -> Any:
-    """Check whether values are within `LARGEST` standard deviations (``scale``) of the mean (``shift``)."""
-    return abs(values - shift) < LARGEST * scale
+def is_plausible(values: Any, shift: Any, scale: Any) -> Any:
+    """Check whether values are not too many standard deviations (``scale``) away from the mean (``shift``)."""
+    return abs(values - shift) < TABLE.max_deviations * scale
 
 
-def check_sensible(series: SeriesSet, scaler: Scaler) -> None:
+def check_plausible(series: SeriesSet, scaler: Scaler) -> None:
     """Raise ValueError if an observation is too large for a model, or makes the scaler infinite."""
     shift, scale = np.array(scaler.shift), np.array(scaler.scale)
     with np.errstate(over="ignore", invalid="ignore"):
-        strange = series.mask & ~(sensible(series.values, shift, scale) & np.isfinite(shift + scale))
+        strange = series.mask & ~(is_plausible(series.values, shift, scale) & np.isfinite(shift + scale))
     if strange.any():
         size = np.where(strange, np.abs(series.values), -1.0)
         row, column = np.unravel_index(int(size.argmax()), size.shape)
         raise ValueError(
-            f"the table must hold numbers of plausible size: {series.names[column]!r} of series "
-            f"{series.ids[series.series_index[row]]!r} is {series.values[row, column]:g}. Correct it, or leave it "
-            "missing."
+            f"the table must hold numbers less than {TABLE.max_deviations:g} standard deviations from the mean: "
+            f"{series.names[column]!r} of series {series.ids[series.series_index[row]]!r} is "
+            f"{series.values[row, column]:g}. Correct it, or leave it missing."
         )
 
 
@@ -255,7 +279,7 @@ def read_new_table(table: Any, columns: Columns, clock: Clock, names: Sequence[s
         ValueError: the table cannot be read, has other variables, or holds a value that is too large.
     """
     series = _same_variables(table, columns, clock, names)
-    check_sensible(series, scaler)
+    check_plausible(series, scaler)
     return series
 
 
@@ -359,16 +383,17 @@ def find_outliers(series: SeriesSet) -> list[str]:
         rows = np.flatnonzero(series.mask[:, k])
         values = series.values[rows, k].astype(np.float64)
         square = (values - values.mean()) ** 2
-        striking = len(rows) >= FEWEST and square.max() > STRIKING * square.sum()
-        if striking and values.min() >= 0:
+        is_outlier = len(rows) >= TABLE.min_values and square.max() > TABLE.min_variance_share * square.sum()
+        if is_outlier and values.min() >= 0:
             logs = np.log(values[values > 0])
-            striking = logs.max() - logs.mean() > LOG_DEVIATIONS * logs.std()
-        if striking:
+            is_outlier = logs.max() - logs.mean() > TABLE.min_log_deviations * logs.std()
+        if is_outlier:
             row = rows[square.argmax()]
             share = f"{square.max() / square.sum():.0%} of the variance of {len(rows)} observations"
             found.append(
-                f"{name!r} of series {series.ids[series.series_index[row]]!r} is once {series.values[row, k]:g}. This "
-                f"possible outlier causes {share} and widens all intervals. Correct a wrong value, or set it to NaN."
+                f"Possible outlier: {series.values[row, k]:g} of {name!r} in series "
+                f"{series.ids[series.series_index[row]]!r} is {share}. It widens all intervals. Correct it, or set it "
+                "to NaN."
             )
     return found
 
@@ -388,3 +413,9 @@ def find_changed_constants(series: SeriesSet, scaler: Scaler, constant: Bool[np.
         f"{int(other[:, k].sum())} other observations of it. Fit again."
         for k in np.flatnonzero(other.any(0))
     ]
+
+
+def give_warnings(sentences: Iterable[str], *, stacklevel: int) -> None:
+    """Give each sentence as a warning."""
+    for sentence in sentences:
+        warnings.warn(sentence, stacklevel=stacklevel)

@@ -14,11 +14,11 @@ from cru.errors import InputError, printable, some
 from cru.files import write_atomically
 from cru.forecaster.calibration import UNMEASURED, guarantee
 from cru.forecaster.clock import Clock
-from cru.forecaster.queries import check_levels, drop_empty_rows
+from cru.forecaster.queries import check_levels, default_horizon, drop_empty_rows
 from cru.forecaster.series_view import (
     SeriesMeasures,
+    add_anomaly_results,
     count_components,
-    judge_observations,
     measure_series,
     view_series,
 )
@@ -52,8 +52,8 @@ def collect(
     if not len(series.times):
         raise InputError("table", "hold at least one observation")
     clock = forecaster.clock_
-    ahead = default_horizon(forecaster, series) if horizon is None else clock.duration(horizon, "horizon")
-    series = judge_observations(forecaster, series, polars=forecaster._polars(table))
+    ahead = choose_horizon(forecaster, series) if horizon is None else clock.duration(horizon, "horizon")
+    series = add_anomaly_results(forecaster, series, polars=forecaster._polars(table))
     measured = measure_series(forecaster, series)
     shown, notes = _choose_series(series, measured)
     counts = np.stack([series.mask[a:b].sum(0) for a, b in zip(series.offsets[:-1], series.offsets[1:], strict=True)])
@@ -94,7 +94,7 @@ def collect(
                 "last": number(float(series.times[series.offsets[i + 1] - 1]), 12) if series.lengths[i] else None,
                 "gap": number(float(measured.gap[i])),
                 "error": number(float(measured.error[i]), 4),
-                "surprise": number(float(measured.surprise[i]), 4),
+                "surprise": number(float(measured.surprisal[i]), 4),
                 "anomalies": number(float(measured.anomalies[i]), 9),
                 "bins": encode_bins(_observed_times(series, i), bins, full),
                 "data": encoded.get(i),
@@ -104,11 +104,11 @@ def collect(
     }
 
 
-def default_horizon(forecaster: "Forecaster", series: SeriesSet) -> float:
-    """Return a tenth of the typical time span, at least 5 median gaps, at most the longest lead time of training."""
+def choose_horizon(forecaster: "Forecaster", series: SeriesSet) -> float:
+    """Return the `default_horizon` of a typical series, at most the longest lead time of training."""
     some_rows = series.lengths > 0
     spans = series.times[series.offsets[1:][some_rows] - 1] - series.times[series.offsets[:-1][some_rows]]
-    length, longest = max(float(np.median(spans)) / 10, 5 * forecaster.gap_), forecaster.model_.spec.longest_gap
+    length, longest = default_horizon(float(np.median(spans)), forecaster.gap_), forecaster.model_.spec.longest_gap
     return float(f"{length if longest is None else min(length, longest):.2g}")
 
 

@@ -17,7 +17,7 @@ from cru.functional.structural import Filtered
 from cru.layers.checks import require
 from cru.models.base import BatchLike, Model, Prediction, Spec
 from cru.models.correction_features import (
-    CONSTANTS,
+    CORRECTION,
     CorrectedState,
     FeatureBatch,
     Features,
@@ -33,8 +33,8 @@ from cru.models.correction_features import (
 from cru.models.mlp import MLPModel
 from cru.models.registry import MODELS, create, entry
 from cru.models.structural import (
+    STRUCTURAL_FIT,
     TYPICAL_GAP,
-    FitSettings,
     StructuralConfig,
     draw_windows,
     fit_layer,
@@ -90,14 +90,14 @@ class CorrectedModel(Model):
 
     With mean m and standard deviation d of the structural model, the prediction of an entry that is not observed is:
 
-    - center: m + trust · c · d,
-    - mean: m + trust · o · d,
+    - center: m + w · c · d,
+    - mean: m + w · o · d,
     - scale below the center: d · exp(s), and above it: d · exp(t).
 
     The network predicts c, o, s and t for every variable. The center and the scales form a split normal distribution,
     trained by pinball loss, which is robust to outliers. The mean is trained by squared error. All outputs start at 0,
-    so that a new model equals the structural model. The trust is a share from 0 to 1 for each variable and range of
-    lead times.
+    so that a new model equals the structural model. The correction weight w, from 0 to 1, differs between variables and
+    ranges of lead times.
 
     The features of a time point describe all variables: their mask, and their standardised errors, means and standard
     deviations under the structural model. Further features are the last and the next observation and the times to them.
@@ -135,8 +135,13 @@ class CorrectedModel(Model):
         self.register_buffer("center", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
-        ranges = 2 * (len(CONSTANTS.lead_time_bounds) + 1)
-        self.register_buffer("trust", torch.ones(2, ranges, variables))  # shares of the corrections of center and mean
+        ranges = 2 * (len(CORRECTION.lead_time_bounds) + 1)
+        self.register_buffer("trust", torch.ones(2, ranges, variables))  # `correction_weight`, by its name in files
+
+    @property
+    def correction_weight(self) -> Float[Tensor, "2 range variable"]:
+        """The shares of the corrections of center and mean, by range of lead times and variable."""
+        return self.trust
 
     @property
     def members(self) -> int:
@@ -166,19 +171,21 @@ class CorrectedModel(Model):
         for number, batch in enumerate(batches):
             _, mask = flat_inputs(self, batch)
             counts += mask.sum((0, 1))
-            if number < 4 and bool(mask.any()):
-                drawn = draw_windows(batch, FitSettings(), np.random.default_rng(number))
-                mask = drawn.mask & (torch.rand(drawn.mask.shape, generator=_generator(number)) < 0.8).to(mask.device)
+            if number < CORRECTION.scale_batches and bool(mask.any()):
+                drawn = draw_windows(batch, STRUCTURAL_FIT, np.random.default_rng(number))
+                mask = drawn.mask & (
+                    torch.rand(drawn.mask.shape, generator=_generator(number)) < CORRECTION.scale_shown_share
+                ).to(mask.device)
                 values = torch.where(mask, drawn.values, 0.0).to(self.dtype)
                 x.append(self._features(values, mask, drawn.times, None)[0].x.flatten(0, 1))
         if x:
             rows = torch.cat(x)
             own = rows.shape[1] - self.config.inputs  # the other inputs are standardised already
             self.center[:own] = rows[:, :own].mean(0)
-            self.scale[:own] = rows[:, :own].std(0, correction=0).clamp(min=0.05)
+            self.scale[:own] = rows[:, :own].std(0, correction=0).clamp(min=CORRECTION.min_scale)
             if isinstance(self.network, MLPModel):  # 0 means that there is no observation
                 self.network.find_bins(torch.where(rows == 0, math.nan, (rows - self.center) / self.scale))
-            counts = counts.clamp(min=50)
+            counts = counts.clamp(min=CORRECTION.min_count)
             weight = (counts / counts.mean()) ** -0.5
             self.weight.copy_(weight * counts.sum() / (weight * counts).sum())
 
@@ -198,7 +205,7 @@ class CorrectedModel(Model):
         index = fold[None, ..., None].expand(1, *mask.shape)
         single = self.combine(found, mask, Correction._make(part.gather(0, index)[0] for part in corrections))
         between = corrections.center.var(0, correction=0) if self.members > 1 else torch.zeros_like(found.mean)
-        between = between * (self.trust[0, self.lead_range(found.x)] * found.std).square()
+        between = between * (self.correction_weight[0, self.lead_range(found.x)] * found.std).square()
         assert single.var is not None
         return single._replace(var=single.var + torch.where(mask, 0.0, between))
 
@@ -213,8 +220,8 @@ class CorrectedModel(Model):
         """Return the mean of the structural model, and the standard deviation of the correction between networks."""
         found, mask = self.features(batch)
         between = self.correct(found.x, batch).mean.std(0, correction=0)
-        trust = self.trust[1, self.lead_range(found.x)]
-        return torch.where(mask, found.own_mean, found.mean), torch.where(mask, 0.0, trust * between * found.std)
+        weight = self.correction_weight[1, self.lead_range(found.x)]
+        return torch.where(mask, found.own_mean, found.mean), torch.where(mask, 0.0, weight * between * found.std)
 
     def forward(
         self, batch: BatchLike, *, intermediates: bool = False, state: CorrectedState | None = None
@@ -248,16 +255,16 @@ class CorrectedModel(Model):
         return prediction, self._after(found.prior, batch, state)
 
     def combine(self, found: Features, mask: Tensor, correction: Correction) -> Prediction:
-        """Apply a correction, multiplied by the trust, to the entries that are not observed.
+        """Apply a correction, multiplied by its weight, to the entries that are not observed.
 
         Args:
             found: the features and the predictions of the structural model.
             mask: True where observed.
             correction: the outputs of the network.
         """
-        trust = self.trust[:, self.lead_range(found.x)]
-        center = torch.where(mask, found.own_mean, found.mean + trust[0] * correction.center * found.std)
-        mean = torch.where(mask, found.own_mean, found.mean + trust[1] * correction.mean * found.std)
+        weight = self.correction_weight[:, self.lead_range(found.x)]
+        center = torch.where(mask, found.own_mean, found.mean + weight[0] * correction.center * found.std)
+        mean = torch.where(mask, found.own_mean, found.mean + weight[1] * correction.mean * found.std)
         scale = (0.5 * (correction.log_lower + correction.log_upper)).exp()
         var = torch.where(mask, found.own_var, (found.std * scale).square())
         skew = torch.where(mask, 0.0, correction.log_upper - correction.log_lower)
@@ -303,7 +310,7 @@ class CorrectedModel(Model):
             own_mean, own_var = (mean, var) if ahead else update_signal(mean, var, values, mask, noise)
         else:
             own_mean, own_var, mean, var = self.layer.smooth(values, times, mask, base)
-        std = (var + noise).clamp(min=CONSTANTS.variance_floor).sqrt()
+        std = (var + noise).clamp(min=CORRECTION.variance_floor).sqrt()
         shown = torch.zeros_like(mask) if ahead else mask
 
         errors = absolute_errors(values, mask, prior, noise)
@@ -338,7 +345,7 @@ class CorrectedModel(Model):
         """
         x = ((x - self.center) / self.scale).to(self.dtype)
         if isinstance(self.network, MLPModel):
-            rows, size = x.flatten(0, 1), CONSTANTS.rows_at_once
+            rows, size = x.flatten(0, 1), CORRECTION.rows_at_once
             parts = [rows[first : first + size] for first in range(0, max(1, len(rows)), size)]
             found = [self.correct_rows(part.expand(self.members, -1, -1)) for part in parts]
             whole = (torch.cat(part, 1) for part in zip(*found, strict=True))
@@ -346,7 +353,7 @@ class CorrectedModel(Model):
         inputs = FeatureBatch.around(x, batch)
         prediction = self.network(inputs) if state is None else self.network(inputs, state=state.network)
         assert self.gain is not None and prediction.var is not None
-        log_scale = 0.5 * prediction.var.clamp(min=CONSTANTS.variance_floor).log()
+        log_scale = 0.5 * prediction.var.clamp(min=CORRECTION.variance_floor).log()
         return _bounded((self.gain[0] * prediction.mean)[None], (self.gain[1] * log_scale)[None])
 
     def correct_rows(self, x: Float[Tensor, "member row feature"]) -> "Correction":
@@ -375,7 +382,7 @@ class CorrectedModel(Model):
     @staticmethod
     def draw_dropped(mask: Bool[Tensor, "*row variable"]) -> Bool[Tensor, "*row variable"]:
         """Choose observed entries at random to withhold from the network. The share differs between rows."""
-        share = 2 * CONSTANTS.withheld_share * torch.rand(*mask.shape[:-1], 1, device=mask.device)
+        share = 2 * CORRECTION.withheld_share * torch.rand(*mask.shape[:-1], 1, device=mask.device)
         return mask & (torch.rand(mask.shape, device=mask.device) < share)
 
     def _advance(self, batch: BatchLike, state: CorrectedState | None) -> CorrectedState:
@@ -425,10 +432,10 @@ def correction_loss(error: Tensor, correction: Correction) -> Tensor:
         The loss of each entry.
     """
     total = (
-        CONSTANTS.mean_weight * (error.clamp(-CONSTANTS.max_offset, CONSTANTS.max_offset) - correction.mean).square()
+        CORRECTION.mean_weight * (error.clamp(-CORRECTION.max_offset, CORRECTION.max_offset) - correction.mean).square()
     )
     error, lower, upper = error - correction.center, correction.log_lower.exp(), correction.log_upper.exp()
-    for p in CONSTANTS.quantiles:
+    for p in CORRECTION.quantiles:
         z = NormalDist().inv_cdf(p)
         missed = error - z * (lower if z < 0 else upper)
         total = total + torch.maximum(p * missed, (p - 1) * missed)
@@ -440,10 +447,12 @@ def _bounded(corrections: Tensor, log_scales: Tensor) -> Correction:
     center, offset = corrections.chunk(2, -1)
     mean = center.detach() + offset  # the best offset of a symmetric variable is zero
     lower, upper = (
-        torch.where(part < 0, _saturate(part, CONSTANTS.max_log_shrinkage), _saturate(part, CONSTANTS.max_log_growth))
+        torch.where(part < 0, _saturate(part, CORRECTION.max_log_shrinkage), _saturate(part, CORRECTION.max_log_growth))
         for part in log_scales.chunk(2, -1)
     )
-    return Correction(_saturate(center, CONSTANTS.max_correction), _saturate(mean, CONSTANTS.max_offset), lower, upper)
+    return Correction(
+        _saturate(center, CORRECTION.max_correction), _saturate(mean, CORRECTION.max_offset), lower, upper
+    )
 
 
 def _saturate(x: Tensor, bound: float) -> Tensor:
@@ -452,6 +461,23 @@ def _saturate(x: Tensor, bound: float) -> Tensor:
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def default_network_options(network: str, variables: int) -> dict[str, Any]:
+    """Return the default options of a network in a forecaster, for the options that the network has.
+
+    The size of the latent state grows with the square root of the number of variables. It is 10 for up to 8 variables,
+    22 for 37, and at most 32. Softplus makes the output variance positive. The square of the paper can reach zero, and
+    then the likelihood of an f-CRU can diverge during training.
+
+    Args:
+        network: the name of the model.
+        variables: the number of variables.
+    """
+    size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * variables))))
+    known = {field.name for field in fields(entry(network).model.Config) if field.default is None}
+    defaults = {"hidden_size": size, "variance_map": "softplus"}
+    return {name: value for name, value in defaults.items() if name in known}
 
 
 def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
@@ -475,14 +501,12 @@ def _make_network(config: CorrectedConfig, spec: Spec, size: int) -> Model:
         causal=spec.causal,
         regression=True,
     )
-    known = {field.name for field in fields(entry(config.network).model.Config) if field.default is None}
-    size = 2 * min(16, max(5, math.ceil(math.sqrt(3 * spec.target_size))))
-    own: dict[str, Any] = {"hidden_size": size, "variance_map": "softplus"}
-    if config.network == "mlp" and spec.target_size <= CONSTANTS.max_binned:
-        own["binned"], known = binned_features(spec.target_size), known | {"binned"}
+    defaults = default_network_options(config.network, spec.target_size)
+    if config.network == "mlp" and spec.target_size <= CORRECTION.max_binned:
+        defaults["binned"] = binned_features(spec.target_size)
     given = dict(text.split("=", 1) for text in config.network_options)
     try:
         parsed = {name: json.loads(text) for name, text in given.items()}
     except ValueError:
         raise ValueError(f"`network_options` must have JSON values, got {list(config.network_options)!r}.") from None
-    return create(config.network, inner, **{name: value for name, value in own.items() if name in known} | parsed)
+    return create(config.network, inner, **defaults | parsed)

@@ -33,12 +33,16 @@ class CorrectionConstants:
     max_age: float = 1e4  # bound on times in the features, in typical gaps
     time_weight: float = 0.3  # factor on most features that are logarithms of times
     variance_floor: float = 1e-8
+    scale_batches: int = 4  # batches that determine the scales of the features
+    scale_shown_share: float = 0.8  # share of their observations that are shown
+    min_scale: float = 0.05  # of a feature
+    min_count: int = 50  # observations that a rare variable counts as in the weights of the loss
     max_binned: int = 16  # most variables of a table whose observations are also inputs by quantile bins
     rows_at_once: int = 4096  # time points of one matrix product, which fits into the cache of a CPU
-    lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges with one trust each, in typical gaps
+    lead_time_bounds: tuple[float, ...] = (1e-9, 4.0, 32.0)  # limits of the ranges of lead times, in typical gaps
 
 
-CONSTANTS = CorrectionConstants()
+CORRECTION = CorrectionConstants()
 
 
 class Features(NamedTuple):
@@ -116,7 +120,7 @@ def lead_range(x: Float[Tensor, "*row feature"], variables: int) -> Int64[Tensor
         variables: number of variables.
     """
     nearest, no_later = x[..., 8 * variables].double().expm1(), x[..., 7 * variables : 8 * variables] > 0.5
-    bounds = nearest.new_tensor(CONSTANTS.lead_time_bounds)
+    bounds = nearest.new_tensor(CORRECTION.lead_time_bounds)
     return torch.bucketize(nearest, bounds) + (len(bounds) + 1) * no_later.all(-1).long()
 
 
@@ -163,13 +167,13 @@ def describe_rows(
     """
 
     def standardised(nearest: Tensor, known: Tensor) -> Tensor:
-        return torch.where(known, (nearest - mean) / std, 0.0).clamp(-CONSTANTS.max_error, CONSTANTS.max_error)
+        return torch.where(known, (nearest - mean) / std, 0.0).clamp(-CORRECTION.max_error, CORRECTION.max_error)
 
     return torch.cat(
         [
             shown.to(mean.dtype),
             standardised(values, shown),
-            mean.clamp(-CONSTANTS.max_mean, CONSTANTS.max_mean),
+            mean.clamp(-CORRECTION.max_mean, CORRECTION.max_mean),
             std.log(),
             _ages(mask, times, state, gap, causal=causal).to(mean.dtype),
             standardised(*_last_value(values, mask, state)),
@@ -213,8 +217,8 @@ def absolute_errors(
         prior: one-step-ahead predictions of the structural model.
         noise: the variance of the observation noise.
     """
-    std = (prior.var + noise).clamp(min=CONSTANTS.variance_floor).sqrt()
-    return torch.where(mask, (values - prior.mean).abs() / std, 0.0).clamp(max=CONSTANTS.max_error)
+    std = (prior.var + noise).clamp(min=CORRECTION.variance_floor).sqrt()
+    return torch.where(mask, (values - prior.mean).abs() / std, 0.0).clamp(max=CORRECTION.max_error)
 
 
 def typical_error(
@@ -235,8 +239,8 @@ def typical_error(
     total, number = errors.cumsum(1) - errors, count.cumsum(1) - count
     if state is not None:
         total, number = total + state.errors[:, None], number + state.number[:, None]
-    expected = CONSTANTS.expected_errors
-    return ((total + expected * CONSTANTS.typical_error) / (number + expected)).log()
+    expected = CORRECTION.expected_errors
+    return ((total + expected * CORRECTION.typical_error) / (number + expected)).log()
 
 
 def _ages(
@@ -264,12 +268,12 @@ def _ages(
         nearest = torch.minimum(any_since, until.amin(-1, keepdim=True))
 
     def log(age: Tensor) -> Tensor:
-        return (age.clamp(max=CONSTANTS.max_age * gap) / gap).clamp(min=0).log1p()
+        return (age.clamp(max=CORRECTION.max_age * gap) / gap).clamp(min=0).log1p()
 
     start = log((times - first)[..., None])
-    own = [CONSTANTS.time_weight * log(since), CONSTANTS.time_weight * log(until), since.isinf(), until.isinf()]
+    own = [CORRECTION.time_weight * log(since), CORRECTION.time_weight * log(until), since.isinf(), until.isinf()]
     return torch.cat(
-        [*(part.double() for part in own), log(nearest), log(any_since), CONSTANTS.time_weight * start], -1
+        [*(part.double() for part in own), log(nearest), log(any_since), CORRECTION.time_weight * start], -1
     )
 
 

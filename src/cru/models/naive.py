@@ -150,7 +150,7 @@ class Blend(InputRule):
 
 @dataclass(frozen=True)
 class SeasonConstants:
-    """Constants of the seasonal baselines."""
+    """Constants of the seasonal naive models."""
 
     max_periods_back: int = 7  # seasonal naive model: largest number of periods back in time
     tolerance: float = 1 / 48  # seasonal naive model: largest difference of times, in periods

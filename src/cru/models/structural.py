@@ -19,8 +19,8 @@ TYPICAL_GAP = 0.3  # the median gap in units of 1 / `Spec.time_scale`
 
 
 @dataclass(frozen=True)
-class FitSettings:
-    """Settings of the maximisation of the marginal likelihood."""
+class StructuralFitConstants:
+    """Constants of the maximisation of the marginal likelihood."""
 
     steps: int = 100  # steps of Adam
     windows: int = 64  # most windows in one step
@@ -31,6 +31,21 @@ class FitSettings:
     center: float = -2.0  # for the level, the Ornstein-Uhlenbeck processes and the noise
     oscillator_center: float = -5.0  # for the oscillators: small, unless the table supports them
     season_weight: float = 5e-4  # weight of the penalty on squared coefficients of the seasonal mean
+
+
+STRUCTURAL_FIT = StructuralFitConstants()
+
+
+@dataclass(frozen=True)
+class ComponentConstants:
+    """Constants of the default components."""
+
+    processes: int = 3  # number of Ornstein-Uhlenbeck processes
+    slowest: int = 400  # twice the longest time constant, in typical gaps, unless the series are shorter
+    level_time_constant: float = 1000.0  # of the level, in typical spans of a series
+
+
+COMPONENTS = ComponentConstants()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,17 +191,32 @@ def update_signal(
 def make_layer(spec: Spec, config: StructuralConfig) -> StructuralLayer:
     """Make the layer of a structural model.
 
-    The default time constants range from the typical gap to half of the time span, at most 200 gaps. Only `fit_layer`
-    fits the parameters. They do not require gradients, so that the training loop does not change them.
+    Only `fit_layer` fits the parameters. They do not require gradients, so that the training loop does not change them.
     """
-    gap, span = TYPICAL_GAP / spec.time_scale, max(spec.time_end - spec.time_start, TYPICAL_GAP / spec.time_scale)
-    constants = config.time_constants
-    if constants is None:
-        constants = np.geomspace(gap, max(0.5 * min(span, 400 * gap), 2 * gap), 3).tolist()
-    level = 1000 * span if config.level is None else config.level
+    gap, span = TYPICAL_GAP / spec.time_scale, spec.time_end - spec.time_start
+    time_constants = default_time_constants(gap, span) if config.time_constants is None else config.time_constants
+    level = default_level_time_constant(gap, span) if config.level is None else config.level
     return StructuralLayer(
-        spec.target_size, constants, config.periods, season=config.season, level=level
+        spec.target_size, time_constants, config.periods, season=config.season, level=level
     ).requires_grad_(False)
+
+
+def default_time_constants(gap: float, span: float) -> list[float]:
+    """Return the time constants of the processes, from the typical gap to half of the span of a typical series.
+
+    The longest one is at most `ComponentConstants.slowest` / 2 gaps.
+
+    Args:
+        gap: typical time between observations.
+        span: typical time span of a series.
+    """
+    slowest = max(0.5 * min(span, COMPONENTS.slowest * gap), 2 * gap)
+    return np.geomspace(gap, slowest, COMPONENTS.processes).tolist()  # type: ignore[no-any-return]
+
+
+def default_level_time_constant(gap: float, span: float) -> float:
+    """Return the time constant of the level. The arguments are those of `default_time_constants`."""
+    return COMPONENTS.level_time_constant * max(span, gap)
 
 
 def flat_inputs(model: Model, batch: BatchLike) -> tuple[Float[Tensor, "batch time v"], Bool[Tensor, "batch time v"]]:
@@ -196,14 +226,16 @@ def flat_inputs(model: Model, batch: BatchLike) -> tuple[Float[Tensor, "batch ti
 
 
 class Window(NamedTuple):
-    """A batch of parts of series, with padding."""
+    """A batch of segments of series, with padding."""
 
     values: Float[Tensor, "window time variable"]
     times: Float64[Tensor, "window time"]
     mask: Bool[Tensor, "window time variable"]
 
 
-def fit_layer(layer: StructuralLayer, batches: Sequence[BatchLike], settings: FitSettings | None = None) -> None:
+def fit_layer(
+    layer: StructuralLayer, batches: Sequence[BatchLike], constants: StructuralFitConstants = STRUCTURAL_FIT
+) -> None:
     """Fit a layer in place: maximise the marginal likelihood of random windows, drawn in every step.
 
     All variables have the same weight, for any number of observations. With a weak penalty, variances are near a
@@ -212,48 +244,47 @@ def fit_layer(layer: StructuralLayer, batches: Sequence[BatchLike], settings: Fi
     Args:
         layer: the layer to fit.
         batches: the batches of the training set. Without any observation, the layer does not change.
-        settings: the settings of the fit. None: the default.
+        constants: the constants of the fit.
     """
-    settings = settings or FitSettings()
     rng = np.random.default_rng(0)
     usable = [batch for batch in batches if bool(batch.mask.any())]
     if not usable:
         return
     with torch.enable_grad():
         layer.requires_grad_(True)
-        optimizer = torch.optim.Adam(layer.parameters(), settings.rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps, 0.05 * settings.rate)
-        for step in range(settings.steps):
-            window = draw_windows(usable[step % len(usable)], settings, rng)
+        optimizer = torch.optim.Adam(layer.parameters(), constants.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, constants.steps, 0.05 * constants.rate)
+        for step in range(constants.steps):
+            window = draw_windows(usable[step % len(usable)], constants, rng)
             counts = window.mask.sum((0, 1)).clamp(min=1)
             loss = (layer.nll(window.values, window.times, window.mask).sum(0) / counts).sum()
             optimizer.zero_grad()
-            (loss + _penalty(layer, settings)).backward()  # type: ignore[no-untyped-call]
+            (loss + _penalty(layer, constants)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
         layer.requires_grad_(False)
 
 
-def _penalty(layer: StructuralLayer, settings: FitSettings) -> Float[Tensor, ""]:
+def _penalty(layer: StructuralLayer, constants: StructuralFitConstants) -> Float[Tensor, ""]:
     components, waves = layer.log_var.shape[1], len(layer.periods)
-    centers = [settings.center] * (components - waves) + [settings.oscillator_center] * waves
+    centers = [constants.center] * (components - waves) + [constants.oscillator_center] * waves
     pull = (layer.log_var - layer.log_var.new_tensor(centers)).square().sum()
-    pull = pull + components * (layer.log_noise - settings.center).square().sum()
-    total: Tensor = settings.weight * pull + settings.season_weight * layer.season.square().sum()
+    pull = pull + components * (layer.log_noise - constants.center).square().sum()
+    total: Tensor = constants.weight * pull + constants.season_weight * layer.season.square().sum()
     return total
 
 
-def draw_windows(batch: BatchLike, settings: FitSettings, rng: np.random.Generator) -> Window:
+def draw_windows(batch: BatchLike, constants: StructuralFitConstants, rng: np.random.Generator) -> Window:
     """Draw windows at random places of the series, more of them from longer series.
 
     Args:
         batch: the series.
-        settings: the numbers and lengths of windows.
+        constants: the numbers and lengths of windows.
         rng: the random generator.
     """
     lengths = batch.lengths.numpy(force=True)
-    longest = min(settings.observations, max(20, settings.entries // (8 * batch.values[0, 0].numel())))
-    count = min(settings.windows, max(2, settings.entries // (longest * batch.values[0, 0].numel())))
+    longest = min(constants.observations, max(20, constants.entries // (8 * batch.values[0, 0].numel())))
+    count = min(constants.windows, max(2, constants.entries // (longest * batch.values[0, 0].numel())))
     share = np.maximum(1.0, lengths / longest) * (lengths > 0)
     place = (np.arange(count) + rng.random()) / count * share.sum()
     chosen = np.minimum(np.searchsorted(np.cumsum(share), place, side="right"), len(lengths) - 1)

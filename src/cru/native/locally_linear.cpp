@@ -244,7 +244,7 @@ struct Worker {
       if (in.mask[at]) out.set_pair(i, update(prior.pair(i), in.y[at], in.y_var[at], 1));
     }
   }
-  // `grad` comes as the gradient by the posterior and leaves as the gradient by the prior.
+  // On entry, `grad` is the gradient by the posterior. On return, it is the gradient by the prior.
   void update_row_backward(const State& prior, int64_t row, State& grad, const LocallyLinearGradients& grads) const {
     for (int i = 0; i < D; ++i) {
       const int64_t at = row * D + i;

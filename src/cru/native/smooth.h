@@ -106,7 +106,7 @@ struct PairedSmoother {
     return clamp_belief_backward(before, after, sum(carried, as<double>(g)));
   }
 
-  // `adjoint` comes as the gradient by the belief of `row` and leaves as that by the belief of the next row.
+  // On entry, `adjoint` is the gradient by the belief of `row`. On return, it is that of the next row.
   void step_backward(int64_t row, const double* next, double* adjoint, const SmoothGradients& out) const {
 #pragma GCC ivdep
     for (int64_t d = 0; d < n.obs; ++d) {

@@ -1,23 +1,28 @@
 """Predictive distributions: the conversion of scaled predictions to calibrated values in the user's units."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from cru.data import Scaler
-from cru.forecaster.calibration import Z90, Calibration
+from cru.data import Scaler, SeriesSet
+from cru.forecaster.calibration import CALIBRATION, Z90, Calibration
+from cru.forecaster.normal_scores import DECIMALS
 from cru.functional.likelihood import VARIANCE_FLOOR
 from cru.models.base import Prediction
 from cru.shapes import Bool, Float
 
+if TYPE_CHECKING:
+    from cru.forecaster.scoring import WithheldErrors
+
 
 @dataclass(frozen=True)
-class DistributionSettings:
-    """Settings of calibrated distributions."""
+class DistributionConstants:
+    """Constants of calibrated distributions."""
 
     rounding: float = 4e-7  # relative float32 rounding of a center: a zero-width interval must contain its own value
     mean_quantiles: tuple[float, ...] = tuple(
@@ -26,10 +31,11 @@ class DistributionSettings:
     min_total: float = 1e-12  # smallest sum of the probabilities of all categories
     # Probabilities of the quantiles that are compared with the lowest possible value.
     low_quantiles: tuple[float, ...] = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5)
+    mean_weight_rows: int = 20_000  # most rows that set the weight of the mean
     max_ratio: float = 2.0  # on a logarithmic scale, quantiles are at most the cap or this multiple of the center
 
 
-SETTINGS = DistributionSettings()
+DISTRIBUTION = DistributionConstants()
 
 
 class ScaledPrediction(NamedTuple):
@@ -54,7 +60,8 @@ class ScaledPrediction(NamedTuple):
         mean, var, center, skew = (part.double().flatten(0, 1).numpy() for part in tensors)
         if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all()):
             raise ValueError(
-                "the model must return finite means and variances, got others. Its weights or states are damaged."
+                "the model must return finite means and variances of at least 0, got other numbers. Its weights or a "
+                "stream state are damaged. Load the model again, or fit it again."
             )
         std = np.sqrt(np.maximum(var, VARIANCE_FLOOR))
         return ScaledPrediction(mean, center, std * np.exp(-skew / 2), std * np.exp(skew / 2))
@@ -110,7 +117,7 @@ def calibrated(
         calibration: quantiles of the standardised errors.
         levels: the level of each interval, in per cent.
     """
-    found = Distribution(prediction, lead, scaler=scaler, calibration=calibration)
+    found = PredictiveDistribution(prediction, lead, scaler=scaler, calibration=calibration)
     bounds = {}
     for level in levels:
         bounds[f"lo-{level:g}"], bounds[f"hi-{level:g}"] = found.interval(level)
@@ -118,7 +125,7 @@ def calibrated(
     return CalibratedPrediction(mean, found.quantile(0.5), std, bounds)
 
 
-class Distribution:
+class PredictiveDistribution:
     """The calibrated distribution of each predicted value, in the user's units and on the possible values only.
 
     Args:
@@ -139,15 +146,15 @@ class Distribution:
         self.prediction, self.lead = prediction.with_constants(calibration.constant), lead
         self.scaler, self.calibration, self.kinds = scaler, calibration, calibration.kinds
         self.center = scaler.inverse(self.prediction.center)
-        self.cap = np.maximum(calibration.cap, SETTINGS.max_ratio * self.center)
+        self.cap = np.maximum(calibration.cap, DISTRIBUTION.max_ratio * self.center)
         self.chance = self._chance() if self.kinds.is_event.any() else np.zeros_like(self.center)
 
     def _chance(self) -> Float[np.ndarray, "n variable"]:
         """Return the probability of each event. The probabilities of the categories of a variable add up to 1."""
         mean, constant = self.scaler.inverse(self.prediction.mean), self.calibration.constant
-        chance = np.where(constant, mean.clip(0, 1), self.calibration.recalibration.probability(mean))
+        chance = np.where(constant, mean.clip(0, 1), self.calibration.normal_scores.probability(mean))
         for group in self.kinds.groups:
-            chance[:, group] /= np.maximum(chance[:, group].sum(1, keepdims=True), SETTINGS.min_total)
+            chance[:, group] /= np.maximum(chance[:, group].sum(1, keepdims=True), DISTRIBUTION.min_total)
         return chance
 
     def quantile(self, p: float | np.ndarray, margin: float = 0.0) -> Float[np.ndarray, "n variable"]:
@@ -161,7 +168,7 @@ class Distribution:
         value = np.where(self.scaler.is_log, np.minimum(value, self.cap), value)
         if margin:
             rounding = np.where(
-                self.calibration.constant, 0.0, SETTINGS.rounding * (1 + np.abs(self.prediction.center))
+                self.calibration.constant, 0.0, DISTRIBUTION.rounding * (1 + np.abs(self.prediction.center))
             )
             value = value + margin * self.scaler.inverse_std(rounding, self.prediction.center)
         value = np.where(self._is_lowest(p), self.kinds.lowest, self.kinds.possible(value))
@@ -170,9 +177,9 @@ class Distribution:
     def interval(self, level: float) -> tuple[Float[np.ndarray, "n variable"], Float[np.ndarray, "n variable"]]:
         """Return the interval that contains a value with a probability of ``level`` per cent.
 
-        The probabilities below and above the interval are equal, unless the lowest possible value, such as no rain, has
-        a larger one. Then nothing is below the interval, and the probability above it is larger, but at most that of
-        both sides.
+        The probabilities below and above the interval are equal. There is one exception: the lowest possible value,
+        such as no rain, can be more probable than one side. The interval then starts at this value. Its upper bound is
+        the quantile at level / 100, or at 1 - P(lowest) if that is higher.
         """
         p = 0.5 - level / 200
         low, high = self.quantile(p, -1.0), self.quantile(0.5 + level / 200, 1.0)
@@ -186,7 +193,7 @@ class Distribution:
     def _below(self) -> Float[np.ndarray, "n variable"]:
         """Approximate probability that a value, without the limit to possible values, is at most the lowest one."""
         found, before = np.zeros(self.center.shape), None
-        for p in SETTINGS.low_quantiles:
+        for p in DISTRIBUTION.low_quantiles:
             value = self._unlimited(p)
             reached = self.kinds.possible(value) <= self.kinds.lowest
             if before is None:
@@ -200,15 +207,15 @@ class Distribution:
 
     def _is_lowest(self, p: float | np.ndarray) -> Bool[np.ndarray, "n variable"]:
         """Return the mask of the quantiles that are the lowest possible value, because it is probable enough."""
-        again = self.calibration.recalibration
-        if not again.lowest.any():
+        normal = self.calibration.normal_scores
+        if not normal.lowest.any():
             return np.zeros(self.center.shape, bool)
         edge = self.prediction.standardise(self.scaler.transform(self.kinds.edges))
-        return again.at_lowest(self._scores(p), edge)
+        return normal.at_lowest(self._scores(p), edge)
 
     def _unlimited(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
         """Return a quantile without the limit to possible values."""
-        errors = self.calibration.recalibration.errors(self._scores(p), self.prediction.mean)
+        errors = self.calibration.normal_scores.errors(self._scores(p), self.prediction.mean)
         return self.scaler.inverse(self.prediction.value(errors))
 
     def _scores(self, p: float | np.ndarray) -> Float[np.ndarray, "n variable"]:
@@ -224,7 +231,7 @@ class Distribution:
         mean = scaler.inverse(prediction.mean)
         if scaler.is_log.any():
             std = np.where(scaler.is_log, np.minimum(std, self.cap), std)
-            average = np.mean([np.minimum(self._unlimited(p), self.cap) for p in SETTINGS.mean_quantiles], 0)
+            average = np.mean([np.minimum(self._unlimited(p), self.cap) for p in DISTRIBUTION.mean_quantiles], 0)
             mean = np.where(scaler.is_log, self.center + self.calibration.mean_weight * (average - self.center), mean)
         mean = np.maximum(mean, kinds.lowest)
         if kinds.is_event.any():
@@ -239,3 +246,35 @@ class Distribution:
             reached = np.cumsum(self.chance[:, group], 1)[:, :-1] < 1 - uniform[:, group[:1]]
             value[:, group] = reached.sum(1, keepdims=True) == np.arange(len(group))
         return value
+
+
+def fit_mean_weight(
+    calibration: Calibration, errors: "WithheldErrors", scaler: Scaler, series: SeriesSet
+) -> Calibration:
+    """Set the cap and the mean weight of a calibration.
+
+    The mean weight, from 0 to 1, moves the prediction of a variable on a logarithmic scale from its center to its mean.
+    It minimises the squared error of the withheld values in the user's units.
+
+    Args:
+        calibration: the fitted calibration.
+        errors: the withheld values and their predictions.
+        scaler: the scaler of the table.
+        series: the table in the user's units, which determines the cap.
+    """
+    if not scaler.is_log.any():
+        return calibration
+    top, low = (np.where(series.mask, series.values, fill).astype(float) for fill in (-np.inf, np.inf))
+    no_cap = CALIBRATION.no_cap
+    cap = np.nan_to_num(top.max(0) + 0.5 * (top.max(0) - low.min(0)), posinf=no_cap, neginf=no_cap)
+    capped = dataclasses.replace(calibration, cap=cap, mean_weight=np.ones(len(cap)))
+    usual = errors.counted & errors.usual
+    rows = np.flatnonzero((usual & scaler.is_log).any(1))
+    rows = rows[:: max(1, len(rows) // DISTRIBUTION.mean_weight_rows)]
+    some, usual = errors.take(rows), usual[rows]
+    whole = calibrated(some.prediction, some.lead, scaler=scaler, calibration=capped).mean
+    center = scaler.inverse(some.center)
+    above, missed = whole - center, scaler.inverse(some.values) - center
+    product, square = (np.where(usual, part, 0).sum(0) for part in (above * missed, above * above))
+    weight = np.where(scaler.is_log & (square > 0), np.clip(product / np.maximum(square, 1e-300), 0, 1), 0)
+    return dataclasses.replace(calibration, cap=cap, mean_weight=np.round(weight, DECIMALS))

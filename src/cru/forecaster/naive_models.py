@@ -12,27 +12,28 @@ from cru.compute import threads_for
 from cru.data import Scaler, SeriesSet
 from cru.data.random import generator
 from cru.data.series import Batches
-from cru.forecaster.calibration import NORMAL, PROBABILITIES, UNREAD
+from cru.forecaster.calibration import LEAD_NEVER_OBSERVED, NORMAL
 from cru.forecaster.clock import Clock, find_calendar
 from cru.forecaster.comparison import GRID, Losses
-from cru.forecaster.corrections import draw_parts
-from cru.forecaster.masking import make_training_task
+from cru.forecaster.corrections import draw_segments
+from cru.forecaster.masking import RandomStream, make_training_task
+from cru.forecaster.normal_scores import CALIBRATION_PROBABILITIES
 from cru.forecaster.queries import lead_times
 from cru.forecaster.table_io import median_gap
 from cru.models import NAIVE, Model, create, spec_of
 from cru.models.structural import TYPICAL_GAP
 from cru.shapes import Bool, Float, Int64
 
-RULES = tuple(name for name in NAIVE if name != "mean")
+NAIVE_MODELS = tuple(name for name in NAIVE if name != "mean")
 
 
 @dataclass(frozen=True)
-class BaselineSettings:
-    """Sizes of the fit of the naive models."""
+class NaiveFitConstants:
+    """Constants of the fit of the naive models."""
 
-    max_points: int = 20_000  # most time points that fit the rules
-    max_entries: int = 2_000_000  # most entries (times variables) that fit the rules
-    longest_part: int = 500  # time points of a part of a series
+    max_points: int = 20_000  # most time points that fit the models
+    max_entries: int = 2_000_000  # most entries (times variables) that fit the models
+    longest_segment: int = 500  # time points of a segment of a series
     max_tasks: int = 8  # most repetitions
     wanted_errors: int = 20_000  # number of errors at which they stop
     batch: int = 128  # series in a batch
@@ -40,22 +41,21 @@ class BaselineSettings:
     ranges: int = 12  # ranges of positive lead times: each is twice as long as the one before
 
 
-SETTINGS = BaselineSettings()
-_TRAIN = 1  # random stream of the withheld values, that of training in fitting.py
+NAIVE_FIT = NaiveFitConstants()
 
 
-class Baselines(NamedTuple):
+class FittedNaiveModels(NamedTuple):
     """Fitted naive models, and the quantiles of their errors by variable and range of lead times, in scaled units."""
 
     scaler: Scaler  # without logarithms, so that a mean is a mean in the user's units
-    rules: dict[str, Model]
+    models: dict[str, Model]
     quantiles: dict[str, Float[np.ndarray, "group bound"]]  # group = range * number of variables + variable
     levels: tuple[float, ...]  # two bounds each
     gap: float  # typical time between observations, the unit of the ranges
 
     def predict(self, series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
-        """Predict every entry of scaled series with each rule."""
-        return _apply(self.rules, series)
+        """Predict every entry of scaled series with each model."""
+        return _apply(self.models, series)
 
     def losses(
         self,
@@ -65,7 +65,7 @@ class Baselines(NamedTuple):
         observed: Float[np.ndarray, " value"],
         levels: Sequence[float],
     ) -> dict[str, Losses]:
-        """Compute the losses of every rule.
+        """Compute the losses of every model.
 
         Args:
             prediction: the predictions that `predict` returns.
@@ -81,8 +81,8 @@ class Baselines(NamedTuple):
             for causal in (False, True)
         }
         found = {}
-        for name, rule in self.rules.items():
-            value, group = prediction[name][wanted], groups[rule.causal]
+        for name, model in self.models.items():
+            value, group = prediction[name][wanted], groups[model.causal]
             bounds = {}
             for number, level in enumerate(self.levels):
                 for side, column in (("lo", 2 * number), ("hi", 2 * number + 1)):
@@ -92,11 +92,13 @@ class Baselines(NamedTuple):
         return found
 
 
-def fit_baselines(series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int, levels: Sequence[float]) -> Baselines:
+def fit_naive_models(
+    series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int, levels: Sequence[float]
+) -> FittedNaiveModels:
     """Fit the naive models, and estimate the quantiles of their errors on values that are withheld as in training.
 
     Args:
-        series: the training part in the user's units. About `BaselineSettings.max_points` of its time points are used.
+        series: the training part in the user's units. About `NaiveFitConstants.max_points` of its time points are used.
         scaler: the scaler of the training part, without logarithms.
         clock: the clock of the table. Dates have calendar periods, one of which may be the season.
         seed: the seed of the withheld values.
@@ -104,32 +106,35 @@ def fit_baselines(series: SeriesSet, scaler: Scaler, clock: Clock, *, seed: int,
     """
     gap, size = median_gap(series), len(series.names)
     rows, rng = (
-        min(len(series.times), SETTINGS.max_points, SETTINGS.max_entries // size + 1),
+        min(len(series.times), NAIVE_FIT.max_points, NAIVE_FIT.max_entries // size + 1),
         generator(seed, "baselines"),
     )
-    task = make_training_task(draw_parts(series, rows, SETTINGS.longest_part, rng).scaled_by(scaler), (seed, _TRAIN))
-    rules = _fit_rules(task, gap, find_calendar(series, clock, gap).phases)
+    task = make_training_task(
+        draw_segments(series, rows, NAIVE_FIT.longest_segment, rng).scaled_by(scaler), (seed, RandomStream.TRAINING)
+    )
+    models = _fit_models(task, gap, find_calendar(series, clock, gap).phases)
     every = tuple(dict.fromkeys((*map(float, levels), *GRID)))
     probabilities = np.array([0.5 + side * level / 200 for level in every for side in (-1, 1)])
-    errors: dict[str, list[_Errors]] = {name: [] for name in rules}
+    errors: dict[str, list[_NaiveErrors]] = {name: [] for name in models}
     count = 0
-    for turn in range(SETTINGS.max_tasks):
+    for turn in range(NAIVE_FIT.max_tasks):
         assert task.hidden is not None and task.targets is not None
         hidden, variable = task.hidden, np.nonzero(task.hidden)[1]
         lead = {causal: lead_range(lead_times(task, causal=causal)[hidden], gap) for causal in (False, True)}
-        for name, mean in _apply(rules, task).items():
-            errors[name].append(_Errors((task.targets - mean)[hidden], lead[rules[name].causal], variable))
+        for name, mean in _apply(models, task).items():
+            errors[name].append(_NaiveErrors((task.targets - mean)[hidden], lead[models[name].causal], variable))
         count += len(variable)
-        if count >= SETTINGS.wanted_errors:
+        if count >= NAIVE_FIT.wanted_errors:
             break
         task = make_training_task(
-            draw_parts(series, rows, SETTINGS.longest_part, rng).scaled_by(scaler), (seed, _TRAIN, turn)
+            draw_segments(series, rows, NAIVE_FIT.longest_segment, rng).scaled_by(scaler),
+            (seed, RandomStream.TRAINING, turn),
         )
     quantiles = {
-        name: _quantiles(_Errors._make(map(np.concatenate, zip(*each, strict=True))), size, probabilities)
+        name: _quantiles(_NaiveErrors._make(map(np.concatenate, zip(*each, strict=True))), size, probabilities)
         for name, each in errors.items()
     }
-    return Baselines(scaler, rules, quantiles, every, gap)
+    return FittedNaiveModels(scaler, models, quantiles, every, gap)
 
 
 def lead_range(lead: Float[np.ndarray, " value"], gap: float) -> Int64[np.ndarray, " value"]:
@@ -138,46 +143,48 @@ def lead_range(lead: Float[np.ndarray, " value"], gap: float) -> Int64[np.ndarra
     The last two are for a variable without an observation, and for a series without any.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        place = np.clip(np.ceil(np.log2(lead / gap)), 0, SETTINGS.ranges - 1) + 1
+        place = np.clip(np.ceil(np.log2(lead / gap)), 0, NAIVE_FIT.ranges - 1) + 1
     place = np.where(
         lead == 0,
         0,
-        np.where(lead == UNREAD, SETTINGS.ranges + 1, np.where(np.isinf(lead), SETTINGS.ranges + 2, place)),
+        np.where(
+            lead == LEAD_NEVER_OBSERVED, NAIVE_FIT.ranges + 1, np.where(np.isinf(lead), NAIVE_FIT.ranges + 2, place)
+        ),
     )
     return place.astype(np.int64)
 
 
-def _fit_rules(task: SeriesSet, gap: float, phases: Sequence[float]) -> dict[str, Model]:
+def _fit_models(task: SeriesSet, gap: float, phases: Sequence[float]) -> dict[str, Model]:
     spec = spec_of(task, time_scale=TYPICAL_GAP / gap)
 
     def fitted(name: str, **options: float) -> Model:
-        rule = create(name, spec, **options)
-        rule.prepare(Batches(task, SETTINGS.batch, rule.dtype, torch.device("cpu")))
-        return rule.eval()
+        model = create(name, spec, **options)
+        model.prepare(Batches(task, NAIVE_FIT.batch, model.dtype, torch.device("cpu")))
+        return model.eval()
 
-    rules = {name: fitted(name) for name in RULES if name != "seasonal-naive"}
-    period = float(rules["climatology"].period)  # type: ignore[arg-type]
+    models = {name: fitted(name) for name in NAIVE_MODELS if name != "seasonal-naive"}
+    period = float(models["climatology"].period)  # type: ignore[arg-type]
     if phases:  # use a period of the calendar if it explains more than the estimated period
         nearest = min(phases, key=lambda phase: abs(math.log(phase / period)))
         calendar = fitted("climatology", period=nearest)
-        if float(calendar.var.mean()) <= float(rules["climatology"].var.mean()):  # type: ignore[operator]
-            rules["climatology"], period = calendar, nearest
-    rules["seasonal-naive"] = fitted("seasonal-naive", period=period)
-    return {name: rules[name] for name in RULES}
+        if float(calendar.var.mean()) <= float(models["climatology"].var.mean()):  # type: ignore[operator]
+            models["climatology"], period = calendar, nearest
+    models["seasonal-naive"] = fitted("seasonal-naive", period=period)
+    return {name: models[name] for name in NAIVE_MODELS}
 
 
-def _apply(rules: Mapping[str, Model], series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
-    """Predict every entry with each rule, all at once, because a query changes no other prediction of a rule."""
-    found = {name: np.empty(series.values.shape) for name in rules}
+def _apply(models: Mapping[str, Model], series: SeriesSet) -> dict[str, Float[np.ndarray, "row variable"]]:
+    """Predict every entry with each model, all at once, because a query changes no other prediction of a model."""
+    found = {name: np.empty(series.values.shape) for name in models}
     with threads_for(0), torch.no_grad():
-        for batch, rows in series.batches_by_length(SETTINGS.batch, dtype=torch.get_default_dtype()):
-            for name, rule in rules.items():
-                found[name][rows] = rule(batch).mean[batch.valid].numpy()
+        for batch, rows in series.batches_by_length(NAIVE_FIT.batch, dtype=torch.get_default_dtype()):
+            for name, model in models.items():
+                found[name][rows] = model(batch).mean[batch.valid].numpy()
     return found
 
 
-class _Errors(NamedTuple):
-    """Errors of a rule on withheld values."""
+class _NaiveErrors(NamedTuple):
+    """Errors of a model on withheld values."""
 
     error: Float[np.ndarray, " value"]
     lead: Int64[np.ndarray, " value"]  # range of the lead time
@@ -185,17 +192,17 @@ class _Errors(NamedTuple):
 
 
 def _quantiles(
-    found: _Errors, variables: int, probabilities: Float[np.ndarray, " bound"]
+    found: _NaiveErrors, variables: int, probabilities: Float[np.ndarray, " bound"]
 ) -> Float[np.ndarray, "group bound"]:
     """Estimate quantiles by range of lead times and variable. With too few errors, group by variable or not at all."""
     error, variable = found.error, found.variable
-    normal = np.interp(probabilities, PROBABILITIES, NORMAL)
+    normal = np.interp(probabilities, CALIBRATION_PROBABILITIES, NORMAL)
     everything, many = _grouped(error, np.zeros(len(error), np.int64), 1, probabilities)
-    shared = everything[0] if many[0] >= SETTINGS.min_errors else normal
+    shared = everything[0] if many[0] >= NAIVE_FIT.min_errors else normal
     own, many = _grouped(error, variable, variables, probabilities)
-    own = np.where((many >= SETTINGS.min_errors)[:, None], own, shared)
-    each, many = _grouped(error, found.lead * variables + variable, (SETTINGS.ranges + 3) * variables, probabilities)
-    return np.where((many >= SETTINGS.min_errors)[:, None], each, np.tile(own, (SETTINGS.ranges + 3, 1)))
+    own = np.where((many >= NAIVE_FIT.min_errors)[:, None], own, shared)
+    each, many = _grouped(error, found.lead * variables + variable, (NAIVE_FIT.ranges + 3) * variables, probabilities)
+    return np.where((many >= NAIVE_FIT.min_errors)[:, None], each, np.tile(own, (NAIVE_FIT.ranges + 3, 1)))
 
 
 def _grouped(

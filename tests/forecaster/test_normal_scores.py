@@ -3,12 +3,18 @@ import pytest
 from scipy import optimize, special, stats
 
 from cru.forecaster.calibration import Calibration
-from cru.forecaster.recalibration import PROBABILITIES, SETTINGS, Recalibration, _rising_share, fit_logistic
+from cru.forecaster.normal_scores import (
+    CALIBRATION_PROBABILITIES,
+    NORMAL_SCORE,
+    NormalScores,
+    _rising_share,
+    fit_logistic,
+)
 
 
-def fitted_to(errors: np.ndarray, mean: np.ndarray, every: np.ndarray) -> Recalibration:
+def fitted_to(errors: np.ndarray, mean: np.ndarray, every: np.ndarray) -> NormalScores:
     """Fit to values that are never the lowest possible one."""
-    return Recalibration.fit(errors, mean, errors, every, np.array([True]), ~every)
+    return NormalScores.fit(errors, mean, errors, every, np.array([True]), ~every)
 
 
 def rain(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +29,7 @@ def test_scores_are_normal_at_every_mean():
     mean, errors = rain(40_000, 0)
     every = np.ones(errors.shape, bool)
     fitted = fitted_to(errors, mean, every)
-    assert fitted.used.all() and fitted.means.shape == (1, SETTINGS.ranges) and (np.diff(fitted.means) > 0).all()
+    assert fitted.used.all() and fitted.means.shape == (1, NORMAL_SCORE.ranges) and (np.diff(fitted.means) > 0).all()
     mean, errors = rain(40_000, 1)
     scores = fitted.scores(errors, mean, every)
     for low in range(4):
@@ -37,14 +43,14 @@ def test_scores_are_normal_at_every_mean():
 def test_it_survives_json_and_keeps_other_variables():
     mean, errors = (np.tile(part, (1, 3)) for part in rain(2000, 2))
     every, edge = np.ones(errors.shape, bool), -mean
-    fitted = Recalibration.fit(errors, mean, edge, every, np.array([False, True, False]), errors < -0.4)
-    again = Recalibration.from_dict(fitted.to_dict())
+    fitted = NormalScores.fit(errors, mean, edge, every, np.array([False, True, False]), errors < -0.4)
+    again = NormalScores.from_dict(fitted.to_dict())
     for one in (fitted, again):
         scores = one.scores(errors, mean, every)
         np.testing.assert_array_equal(scores[:, ::2], errors[:, ::2])
         np.testing.assert_allclose(one.errors(scores, mean)[:, ::2], errors[:, ::2])
         assert not one.at_lowest(scores, edge)[:, ::2].any() and one.at_lowest(scores, edge)[:, 1].any()
-    few = Recalibration.fit(errors[:100], mean[:100], edge[:100], every[:100], np.ones(3, bool), ~every[:100])
+    few = NormalScores.fit(errors[:100], mean[:100], edge[:100], every[:100], np.ones(3, bool), ~every[:100])
     assert not few.used.any()
 
 
@@ -65,7 +71,7 @@ def test_a_quantile_below_the_probability_of_a_dry_day_is_no_rain():
     edge = -rng.uniform(0, 4, (40_000, 1))  # the error of a dry day
     dry = rng.random(edge.shape) > -edge / 4
     errors, every = np.where(dry, edge, rng.exponential(1, edge.shape)), np.ones(edge.shape, bool)
-    fitted = Recalibration.fit(errors, -edge, edge, every, np.array([True]), dry)
+    fitted = NormalScores.fit(errors, -edge, edge, every, np.array([True]), dry)
     share = np.interp(edge[:, 0], fitted.edges[0], fitted.lowest[0])
     np.testing.assert_allclose(share, 1 + edge[:, 0] / 4, atol=0.05)
     for p in (0.05, 0.4, 0.9):
@@ -80,7 +86,7 @@ def test_the_share_of_events_is_an_isotonic_regression():
     event = rng.random(5000) < 0.5 + 0.4 * np.sin(3 * x) * (x < 0)
     places, share = _rising_share(x, event)
     assert (np.diff(places) >= 0).all() and (np.diff(share) >= 0).all()
-    bounds = np.round(5000 * (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2).astype(int)
+    bounds = np.round(5000 * (CALIBRATION_PROBABILITIES[1:] + CALIBRATION_PROBABILITIES[:-1]) / 2).astype(int)
     parts = np.split(event[np.argsort(x)], bounds)
     exact = optimize.isotonic_regression([part.mean() for part in parts], weights=[len(part) for part in parts]).x
     np.testing.assert_allclose(share, exact, atol=1e-12)
@@ -94,7 +100,7 @@ def test_the_logistic_regression_minimises_its_loss(shift, slope, count):
 
     def loss(found):
         x = found[0] + found[1] * special.logit(mean)
-        return np.logaddexp(0, x).sum() - (event * x).sum() + SETTINGS.ridge / 2 * ((found - [0, 1]) ** 2).sum()
+        return np.logaddexp(0, x).sum() - (event * x).sum() + NORMAL_SCORE.ridge / 2 * ((found - [0, 1]) ** 2).sum()
 
     fitted = fit_logistic(mean, event)
     np.testing.assert_allclose(fitted, optimize.minimize(loss, [0.0, 1.0]).x, atol=1e-3)
