@@ -50,7 +50,7 @@ def test_the_same_command_gives_the_same_numbers(tmp_path):
 
 
 def test_a_misspelt_name_or_key_gets_the_closest_match():
-    assert "did you mean 'pendulum-regression'?" in refused("run", "pendulum-regresion")
+    assert "Did you mean 'pendulum-regression'?" in refused("run", "pendulum-regresion")
     assert "did you mean 'gru-dt'?" in refused("run", "pendulum-regression", "--model", "gru-dtt")
     assert "did you mean 'epochs'?" in refused("run", "pendulum-regression", "--set", "training.epoch=3")
     assert "did you mean 'target'?" in refused("run", "pendulum-regression", "--set", "data.task_options.taget=x")
@@ -108,7 +108,7 @@ def test_times_beside_the_paper_s(monkeypatch):
     monkeypatch.setattr(
         "cru.reporting.timing.measure_epoch", lambda settings, splits, epochs: taken.get(settings.model.name, 1.0)
     )
-    assert "--time must be used with Table 1 or 2, got Table 3" in refused("table", "3", "--time")
+    assert "must be 1 or 2 with --time, got 3. Table 3 has no times." in refused("table", "3", "--time")
     assert "pendulum-regression f-cru: 6.00 s per epoch" in cru("table", "2", "--time").stdout
     assert cru("table", "--out", "page.md").exit_code == 0  # they are kept
     page = Path("page.md").read_text()

@@ -254,7 +254,10 @@ def test_the_scores_of_fit_have_the_form_of_a_backtest(default):
         ({"cuts": 2.5}, "`cuts` must be an integer, or a list of times, got 2.5."),
         ({"cuts": []}, "`cuts` must have from 1 to 1000 times, got 0."),
         ({"cuts": ["2024-01-01"]}, "`cuts` must be numbers, as the times of the training table are"),
-        ({"cuts": [900.0]}, "`cuts` must have a time with observations before it, and within `horizon` after it."),
+        (
+            {"cuts": [900.0]},
+            "`cuts` must have a time with observations before it, and within `horizon` after it, got [900.0]. Choose earlier times.",
+        ),
         ({"cuts": [20.0], "every": 2}, "`every` must be left out if `cuts` is a list of times."),
         ({"level": 0}, "`level` must be per cent from 1 to 99.8"),
         ({"n_jobs": 0}, "`n_jobs` must be an integer of at least 1, got 0."),

@@ -204,7 +204,7 @@ def test_other_arguments(table, repeater):
     refused(lambda: repeater.sample(0, horizon="2D"), "`n`, the first argument, must be an integer of at least 1")
     sample = inspect.unwrap(Forecaster.sample)  # as it is outside the tests, without checks of types
     refused(lambda: sample(repeater, table, horizon="2D"), "`n`, the first argument,", "got DataFrame.")
-    refused(lambda: repeater.sample(2), "`at` must be given, or `horizon`")
+    refused(lambda: repeater.sample(2), "`at` must be given if and only if `horizon` is not, got neither")
     refused(lambda: Forecaster("crue", progress=False).fit(table, id="station", time="date"), "did you mean 'cru'?")
     refused(lambda: fit(table, time="when"), "'when'")
     refused(lambda: Forecaster("cru").set_params(epochs=0).fit(table, id="station", time="date"), "`epochs` must be")

@@ -245,8 +245,10 @@ def test_values_that_make_no_sense_are_refused_and_change_nothing(forecaster) ->
         stream.update("a0", "2024-01-01", {"warm": 20.0})
     with pytest.raises(ValueError, match="`level` must be per cent"):
         stream.predict("a0", 25.0, level=0.9)
-    with pytest.raises(ValueError, match="`at` must hold at least one time, got none"):
+    with pytest.raises(ValueError, match="`ids` must name at least one series of the stream, got none"):
         forecaster.stream().predict_many([25.0])
+    with pytest.raises(ValueError, match="`at` must hold at least one time, got none"):
+        stream.predict_many([])
     assert stream.predict("a0", 25.0) == before
 
 

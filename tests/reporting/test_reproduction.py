@@ -89,7 +89,7 @@ def test_the_whole_grid_and_unknown_names(tmp_path):
     assert {cell.settings.preset for cell in grid} == set(module.paper_presets())
     with pytest.raises(ValueError, match="did you mean 'cru'"):
         missing(models=["crue"], ledger_path=tmp_path / "none", folder=tmp_path)
-    with pytest.raises(ValueError, match="did you mean 'ushcn-one-step'"):
+    with pytest.raises(ValueError, match="Did you mean 'ushcn-one-step'"):
         missing(["ushcn-onestep"], ledger_path=tmp_path / "none", folder=tmp_path)
 
 
