@@ -256,7 +256,8 @@ def test_the_scores_of_fit_have_the_form_of_a_backtest(default):
         ({"cuts": ["2024-01-01"]}, "`cuts` must be numbers, as the times of the training table are"),
         (
             {"cuts": [900.0]},
-            "`cuts` must have a time with observations before it, and within `horizon` after it, got [900.0]. Choose earlier times.",
+            "`cuts` must have a time with observations before it, and within `horizon` after it, got [900.0]. Choose "
+            "earlier times.",
         ),
         ({"cuts": [20.0], "every": 2}, "`every` must be left out if `cuts` is a list of times."),
         ({"level": 0}, "`level` must be per cent from 1 to 99.8"),
