@@ -57,6 +57,7 @@ def test_a_misspelt_name_or_key_gets_the_closest_match():
     assert "did you mean 'cru'?" in refused("reproduce", "--models", "crux")
     assert "there is no folder nowhere" in refused("run", "ushcn-interpolation", "--data-dir", "nowhere", "--out", "x")
     assert "No such file" in refused("run", "mine.toml")
+    assert "Invalid value for 'name': 'gain' is not one of 'runtime', 'gain-noise'" in refused("figure", "gain")
 
 
 def test_tensorboard_is_an_extra():

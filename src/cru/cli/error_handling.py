@@ -54,6 +54,7 @@ def print_usage_error(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":
         raise error
     message = " ".join(error.format_message().split()).rstrip(".")
+    message = message.replace(": Value error, ", ": ")  # words of pydantic, which typer calls
     message += "" if message.endswith("?") else "."
     command = error.ctx.command_path if error.ctx else "cru"
     typer.secho(f"cru: {printable(message)} See `{command} --help`.", fg="red", err=True)
