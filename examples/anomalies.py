@@ -5,7 +5,7 @@
 TABLE is a .csv or .parquet file with the columns "sid" and "time" and one column for each sensor, such as UCI Air
 Quality. Default: tables/air/train.parquet in the folder CRU_BENCH_DIR. The first three quarters train the forecaster.
 The last quarter gets faults of one kind at a time. An alarm is right if it falls into a fault, or on the first
-observation after it. With --small the sensors are made up, and everything takes seconds.
+observation after it. With --small the sensors are simulated, and everything takes seconds.
 """
 
 import argparse

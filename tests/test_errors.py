@@ -27,7 +27,8 @@ def test_a_boundary_gives_the_arguments_its_own_names() -> None:
     assert str(REPEATED) == start + "Give `duplicates='mean'` to average them."
     said = REPEATED.render({"duplicates": "--duplicates", "duplicates=": "--duplicates "})
     assert said == start + "Give --duplicates mean to average them."
-    assert REPEATED.render({"duplicates": "--average"}) == start + "Give --average to average them."  # a flag
+    flag = InputError("out", "be new", hint="Give {resume=True}.").render({"out": "--out", "resume": "--resume"})
+    assert flag == "--out must be new. Give --resume."
     assert str(REPEATED.without_arguments()) == start + "Average them first."
     assert "at time 2024-01-04" in str(REPEATED.replace(time="2024-01-04"))
 

@@ -34,7 +34,7 @@ def test_run_then_resume_then_table(tmp_path):
     entry = json.loads((tmp_path / "results" / "ledger.jsonl").read_text())
     assert entry["series"] == {"train": 10, "validation": 4, "test": 4} and entry["shortened"]
     assert entry["changed"] == ["data.train", "training.batch_size", "training.epochs"]
-    assert "which already holds a run. Give --resume to continue the run." in refused(*words)
+    assert "which already holds a run. Give --resume to continue the run, or another --out." in refused(*words)
     assert cru(*words, "--resume").exit_code == 0
     assert len((tmp_path / "results" / "ledger.jsonl").read_text().splitlines()) == 1
     table = cru("table")

@@ -97,7 +97,7 @@ def test_extrapolation_cuts_by_time_or_by_fraction(ragged):
     assert by_fraction.mask.any(1).tolist() == [True, False, False, False, True, True, False, False]
     assert by_time.task.scored == "hidden"
     for wrong in ({}, {"time": 1.0, "fraction": 0.5}):
-        with pytest.raises(ValueError, match=r"`time` must be given if and only if `fraction` is not, got"):
+        with pytest.raises(ValueError, match=r"`time` must be given if and only if the fraction is not, got"):
             extrapolation(ragged, **wrong)
     with pytest.raises(ValueError, match=r"`fraction` must lie between 0 and 1, got 2"):
         extrapolation(ragged, fraction=2.0)

@@ -155,7 +155,7 @@ def test_wrong_changes_say_what_is_wrong(change, message):
 
 
 def test_unknown_names_get_the_closest():
-    with pytest.raises(ValueError, match="did you mean 'pendulum-regression'"):
+    with pytest.raises(ValueError, match="Did you mean 'pendulum-regression'"):
         settings_for("pendulum-regresion", "cru")
     with pytest.raises(ValueError, match="did you mean 'f-cru'"):
         settings_for("pendulum-regression", "fcru")

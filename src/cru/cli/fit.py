@@ -23,7 +23,7 @@ from cru.cli.options import (
     find_own_code,
 )
 from cru.cli.printing import make_console, print_warnings
-from cru.cli.scores import print_better_baselines, print_errors
+from cru.cli.scores import print_better_naive_models, print_errors
 from cru.errors import InputError
 
 
@@ -101,7 +101,7 @@ def fit(
         rule = "the mean" if scores["r2_last_value"] < 0 else "the last value"
         console.print(f"No better than {rule}. Train longer, or use more data.", soft_wrap=True)
     print_errors(console, scores["table"], "Mean absolute error, in standard deviations", ".3f")
-    print_better_baselines(console, scores["table"], scores["details"])
+    print_better_naive_models(console, scores["table"], scores["details"])
     measured = forecaster.calibration_.measured
     console.print(guarantee(scores["series"]) if measured else UNMEASURED, soft_wrap=True)
 

@@ -87,7 +87,7 @@ def train(
         record = run(settings, folder, callback=callback, engine=engine, progress=console.is_terminal, **options)
     except RunError as error:
         if _started(folder):
-            error.add_note(f"Its last epoch is stored in {folder}.")
+            error.add_note(f"Its last epoch is stored in {folder}. Continue with --resume.")
         raise
     if engine.main:
         ledger.append(ledger_path, record)

@@ -37,7 +37,7 @@ def print_errors(console: "Console", rows: Sequence[Mapping[str, Any]], title: s
         console.print(f"{len(rows) - MAX_ROWS} more rows are not shown.", soft_wrap=True)
 
 
-def print_better_baselines(
+def print_better_naive_models(
     console: "Console", rows: Sequence[Mapping[str, Any]], details: Sequence[Mapping[str, Any]]
 ) -> None:
     """Print every group in which a naive model is better by more than noise.

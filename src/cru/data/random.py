@@ -13,7 +13,8 @@ def generator(seed: int | tuple[int, ...], stream: str) -> np.random.Generator:
     """Return the generator of a named stream: PCG64, which is the same on every machine.
 
     Streams of different names are independent, and so are those of different seeds. A tuple is a seed and the numbers
-    of a part of the stream: (seed, epoch). Every number counts: (7, 0) is another seed than 7.
+    of a part of the stream: (seed, epoch). Every number counts: (7, 0) is another seed than 7. The name of a stream
+    determines its bits, so a new name changes results.
 
     >>> from cru.data.random import generator
     >>> int(generator(7, "order").integers(100)), int(generator((7, 0), "order").integers(100))

@@ -124,7 +124,7 @@ def _fetch(base_url: str, name: str, sha256: str | None, folder: Path, *, progre
             reason = f"the server responds with {error.response.status_code}"
         raise OSError(
             f"cannot download {base_url}{name} ({reason}). Check the connection and run this again, or "
-            "download it by hand and set CRU_DATA_DIR to its folder."
+            "download it by hand and set CRU_DATA_DIR, or data_dir, to its folder."
         ) from None
     if sha256 is not None and _checksum(part) != sha256:
         part.unlink()

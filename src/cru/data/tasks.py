@@ -57,7 +57,7 @@ def extrapolation(series: SeriesSet, *, time: float | None = None, fraction: flo
     """
     _check_no_task(series)
     if (time is None) == (fraction is None):
-        raise InputError("time", "be given if and only if {fraction} is not", "neither" if time is None else "both")
+        raise InputError("time", "be given if and only if the fraction is not", "neither" if time is None else "both")
     if time is not None:
         shown = series.times < time
     elif fraction is not None and 0 < fraction < 1:

@@ -91,9 +91,8 @@ def _spaced(series: SeriesSet, horizon: float, every: float | None, count: int) 
         wanted = latest - step * back
         place = np.searchsorted(times, wanted - CUTS.tolerance * horizon)
         place = np.minimum(place, len(times) - 2)  # an observation follows
-        new = (wanted >= times[0] - CUTS.tolerance * horizon) & (
-            np.append(place[1:], -1) != place
-        )  # equal cuts count once
+        new = wanted >= times[0] - CUTS.tolerance * horizon
+        new &= np.append(place[1:], -1) != place  # equal cuts count once
         found[number, new] = times[place[new]]
     return found
 

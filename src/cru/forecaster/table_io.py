@@ -30,9 +30,7 @@ class TableConstants:
     min_values: int = 100  # fewest observations of a variable with an outlier
     min_variance_share: float = 0.25  # smallest share of the variance that an outlier causes
     min_log_deviations: float = 6.0  # of an outlier of a variable that is never negative, on a logarithmic scale
-    max_deviations: float = (
-        1e12  # largest distance from the mean, in standard deviations; a network overflows beyond it
-    )
+    max_deviations: float = 1e12  # largest distance from the mean, in standard deviations: networks overflow beyond it
 
 
 TABLE = TableConstants()

@@ -116,7 +116,7 @@ class CorrectedModel(Model):
     center: Tensor
     scale: Tensor
     weight: Tensor
-    trust: Tensor
+    trust: Tensor  # `correction_weight`, by its name in files
 
     def __init__(self, spec: Spec, config: CorrectedConfig) -> None:
         super().__init__(spec, config)
@@ -136,7 +136,7 @@ class CorrectedModel(Model):
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("weight", torch.ones(variables))
         ranges = 2 * (len(CORRECTION.lead_time_bounds) + 1)
-        self.register_buffer("trust", torch.ones(2, ranges, variables))  # `correction_weight`, by its name in files
+        self.register_buffer("trust", torch.ones(2, ranges, variables))
 
     @property
     def correction_weight(self) -> Float[Tensor, "2 range variable"]:

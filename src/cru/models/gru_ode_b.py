@@ -64,8 +64,7 @@ class GRUODEBModel(BaselineModel):
     def __init__(self, spec: Spec, config: GRUODEBConfig) -> None:
         own = config.encoder is None and spec.targets_are_inputs
         if own and (config.decoder is not None or config.variance_decoder is not None):
-            rule = "be None without an {encoder}: GRU-ODE-B predicts the inputs by f_obs"
-            raise InputError("decoder", rule)
+            raise InputError("decoder", "be None without an encoder: GRU-ODE-B predicts the inputs by f_obs")
         super().__init__(spec, config, raw=own)
         self.own, state, size = own, config.state_size(spec), self.latent_size
         bernoulli = own and spec.likelihood == "bernoulli"

@@ -41,8 +41,8 @@ def make_decoder(spec: Spec, input_size: int) -> nn.Module:
     """Make the decoder from (n, state) to the raw mean of the target."""
     if len(spec.target_shape) == 3:
         if spec.target_shape != ConvDecoder.output_shape:
-            rule, hint = f"be {ConvDecoder.output_shape} for the decoder of images", "Pass your own {decoder}."
-            raise InputError("target_shape", rule, spec.target_shape, hint)
+            rule, hint = f"be {ConvDecoder.output_shape} for the decoder of images", "Pass your own decoder."
+            raise InputError("spec.target_shape", rule, spec.target_shape, hint)
         return ConvDecoder(input_size)
     return tanh_decoder(input_size, spec.target_size) if spec.is_image else mlp_decoder(input_size, spec.target_size)
 

@@ -10,7 +10,7 @@ import torch
 from cru.data import SeriesSet, Splits
 from cru.data.datasets import DATASETS, Dataset, dataset
 from cru.data.tasks import TASK_VERSION, TASKS, partial_observability
-from cru.errors import did_you_mean
+from cru.errors import InputError, did_you_mean
 from cru.models import Model, create, spec_of
 from cru.training.settings import RunSettings, checked, named_in, renamed
 
@@ -24,12 +24,12 @@ def load_splits(settings: RunSettings, *, data_dir: Path | str | None = None, pr
         progress: whether to show a progress bar.
 
     Raises:
-        InputError: the value of an option is not valid. The error has the name of the setting.
-        ValueError: the dataset, the task or an option is unknown.
+        InputError: the dataset, the task or the value of an option is not valid. The error has the name of the setting.
+        ValueError: an option is unknown.
     """
     data, seed = settings.data, settings.data.seed or 0
     if data.task not in TASKS:
-        raise ValueError(f"there is no task {data.task!r}; {did_you_mean(data.task, TASKS)}")
+        raise InputError("data.task", "be a known task", repr(data.task), did_you_mean(data.task, TASKS))
     task, entry = TASKS[data.task], _dataset(data.dataset)
     check_options(task, data.task_options, "data.task_options")
     check_options(entry.load, data.options, "data.options")

@@ -111,7 +111,7 @@ class Engine:
         try:
             summed: Tensor = self._accelerator.reduce(tensor.to(self.device), reduction="sum")
         except RuntimeError as error:
-            raise RunError("another process of this run has ended. Continue the run.") from error
+            raise RunError("another process of this run has ended.") from error
         return summed
 
     def average(self, module: nn.Module, loss: Tensor, weight: float) -> tuple[float, float]:

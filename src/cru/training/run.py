@@ -116,7 +116,7 @@ def check_folder(out: Path, settings: RunSettings, *, resume: bool) -> Path | No
             raise InputError("out", "be a new or empty folder, or hold a run", f"{out}, which has {sorted(other)[0]}")
         return None
     if not resume:
-        hint = "Give {resume=True} to continue the run."
+        hint = "Give {resume=True} to continue the run, or another {out}."
         raise InputError("out", "be a new folder", f"{out}, which already holds a run", hint)
     found = read_record(result) if result.exists() else check(RunHeader, read_checkpoint(last)[1], last).model_dump()
     try:
