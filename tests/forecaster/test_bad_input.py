@@ -129,12 +129,12 @@ def test_time_zones(table):
     tokyo = berlin.assign(date=berlin["date"].dt.tz_convert("Asia/Tokyo"))  # the same moments
     moved = model.forecast(tokyo, horizon="2D")
     assert (moved["date"] == said["date"]).all() and np.allclose(moved["mean"], said["mean"])
-    refused(lambda: model.forecast(table, horizon="2D"), "they have no time zone, the table has one")
-    refused(lambda: fit(table).forecast(berlin, horizon="2D"), "they have a time zone, the table has none")
-    refused(lambda: model.predict(berlin, at=["2024-03-01"]), "no time zone")
+    refused(lambda: model.forecast(table, horizon="2D"), "must have a time zone, as in the training table, got none")
+    refused(lambda: fit(table).forecast(berlin, horizon="2D"), "must have no time zone, as in the training table")
+    refused(lambda: model.predict(berlin, at=["2024-03-01"]), "`at` must have a time zone")
     for at in (["2024-03-01T00:00Z", "2024-03-01"], ["2024-03-01", "2024-03-01T00:00Z"]):
-        refused(lambda at=at: model.predict(berlin, at=at), "no time zone")
-        refused(lambda at=at: fit(table).predict(table, at=at), "a time zone, the table has none")
+        refused(lambda at=at: model.predict(berlin, at=at), "`at` must have a time zone")
+        refused(lambda at=at: fit(table).predict(table, at=at), "`at` must have no time zone")
     assert len(model.predict(berlin, at=["2024-03-01T00:00+01:00"])) == 48
 
 

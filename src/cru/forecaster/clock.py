@@ -85,23 +85,30 @@ class Clock:
         """Convert a column of a table to numbers.
 
         Raises:
-            ValueError: the column does not match the clock's kind or time zone, or has missing or infinite times.
+            InputError: the column does not match the clock's kind or time zone, or has missing or infinite times.
         """
         if self.kind == "number" or column.kind == "number":
             if self.kind != "number" or column.kind != "number":
                 wanted = "numbers" if self.kind == "number" else "dates"
-                raise ValueError(f"times must be {wanted}, as in the training table, got {column.dtype}.")
+                raise InputError(
+                    rule=f"hold {wanted}, as in the training table", found=column.dtype, column=column.name
+                )
             numbers = column.numbers
             if not np.isfinite(numbers).all():
-                raise ValueError(f"times must be finite: {int((~np.isfinite(numbers)).sum())} are not.")
+                found = f"{int((~np.isfinite(numbers)).sum())} that are not"
+                raise InputError(rule="hold finite times", found=found, hint="Remove these rows.", column=column.name)
             return numbers
         if column.kind not in ("date", "datetime"):
-            raise ValueError(f"times must be dates, as in the training table, got {column.dtype}.")
+            rule = "hold dates, as in the training table"
+            raise InputError(rule=rule, found=column.dtype, column=column.name)
         if (column.zone is None) != (self.zone is None):
-            have, want = ("a", "none") if column.zone else ("no", "one")
-            raise ValueError(f"times must match the training table: they have {have} time zone, the table has {want}.")
+            rule = f"have {'no' if self.zone is None else 'a'} time zone, as in the training table"
+            raise InputError(rule=rule, found=column.zone or "none", hint="Convert it.", column=column.name)
         if column.missing:
-            raise ValueError(f"times must not be missing: {column.missing} of {len(column)} are.")
+            found = f"{column.missing} of {len(column)} missing"
+            raise InputError(
+                rule="hold a time in every row", found=found, hint="Remove these rows.", column=column.name
+            )
         # Microseconds, because 64-bit nanoseconds overflow after 292 years.
         ticks = (column.values.astype("datetime64[us]") - self._origin).view(np.int64)
         counted: np.ndarray = ticks / (TIME_UNITS[self.unit] / 1000)
@@ -151,7 +158,10 @@ class Clock:
             stamp = _moment(time)
         except (ValueError, TypeError, OverflowError):
             raise InputError(argument, "be dates like 2024-01-31T12:00", repr(time)) from None
-        return float(self.column(_moments([stamp]))[0])
+        try:
+            return float(self.column(_moments([stamp]))[0])
+        except InputError as error:
+            raise error.replace(argument=argument, column=None) from None
 
     def stamps(self, numbers: np.ndarray) -> np.ndarray:
         """Convert numbers to times of the clock's kind, in UTC. Return dates without a time of day if all are days."""

@@ -317,8 +317,6 @@ def read_known_frame(frame: Any, reader: InputColumnReader, argument: str) -> Kn
         return _known_frame(table, reader) if table.rows else KnownFrame({}, {})
     except InputError as error:
         raise error.replace(argument=error.argument or argument) from None
-    except ValueError as error:  # of the times
-        raise ValueError(f"`{argument}` cannot be used: {error}") from None
 
 
 def _known_frame(table: DataTable, reader: InputColumnReader) -> KnownFrame:
