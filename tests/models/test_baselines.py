@@ -214,5 +214,5 @@ def test_any_encoder_and_decoder_will_do(name: str) -> None:
 
 
 def test_a_decoder_that_would_not_be_used_is_refused() -> None:
-    with pytest.raises(ValueError, match="`decoder` must be None without an `encoder`"):
+    with pytest.raises(ValueError, match="`decoder` must be None without an encoder"):
         create("gru-ode-b", FEATURES, decoder=nn.Linear(20, 3))

@@ -38,7 +38,7 @@ def test_any_module_can_be_encoder_or_decoder() -> None:
 
 def test_an_image_shape_without_a_decoder_is_refused() -> None:
     spec = Spec(input_shape=(1, 32, 32), target_shape=(1, 32, 32), likelihood="bernoulli")
-    with pytest.raises(ValueError, match="Pass your own `decoder`"):
+    with pytest.raises(ValueError, match="Pass your own decoder"):
         create("cru", spec)
 
 

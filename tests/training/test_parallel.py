@@ -61,7 +61,7 @@ def test_a_killed_worker_ends_the_run_with_a_sentence_and_a_usable_checkpoint(tm
         process.kill()
     said = (tmp_path / "output").read_text()
     assert re.search(r"cru: (another process of this run has ended|interrupted)", said), said
-    assert "Continue the run" in said
+    assert "Continue with --resume" in said
     _, header = read_checkpoint(tmp_path / "r" / "last.safetensors")
     epochs = header["progress"]["epoch"] + 1
     assert 1 < epochs < 100

@@ -1,5 +1,6 @@
 """``cru stream``: predictions for observations, both as JSON lines."""
 
+import atexit
 import json
 import os
 import signal
@@ -126,6 +127,8 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+            if self.requested:  # another signal must not interrupt the end of the process
+                atexit.register(signal.signal, number, signal.SIG_IGN)
 
     def __call__(self, *_: Any) -> None:
         """Handle a signal."""
