@@ -1,6 +1,5 @@
 """``cru stream``: predictions for observations, both as JSON lines."""
 
-import atexit
 import json
 import os
 import signal
@@ -125,10 +124,11 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # After a stop, another signal must not interrupt the end of the process. A program that replaces the standard
+        # output, such as a test, continues: it gets its handlers back.
+        ends = self.requested and sys.stdout is sys.__stdout__
         for number, handler in self.before.items():
-            signal.signal(number, handler)
-            if self.requested:  # another signal must not interrupt the end of the process
-                atexit.register(signal.signal, number, signal.SIG_IGN)
+            signal.signal(number, signal.SIG_IGN if ends else handler)
 
     def __call__(self, *_: Any) -> None:
         """Handle a signal."""
